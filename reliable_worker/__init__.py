@@ -1,0 +1,1 @@
+"""The package; its public names are loaded lazily."""

@@ -1,0 +1,1 @@
+"""Floor 7: a file per verb, no logic."""

@@ -1,0 +1,1 @@
+"""Floor 2: putting jobs in. Imports postgres and below."""

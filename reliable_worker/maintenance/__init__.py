@@ -1,0 +1,1 @@
+"""Floor 4: expire, sweep, bury and count. Imports worker and below."""

@@ -1,0 +1,1 @@
+"""Floor 1: the database: connections, statements, migrations. Imports jobs, settings and logs only."""

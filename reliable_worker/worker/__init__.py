@@ -1,0 +1,1 @@
+"""Floor 3: claim, run and finish. Imports enqueue and below."""
