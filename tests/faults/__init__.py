@@ -1,0 +1,1 @@
+"""Instruments that break things on purpose, and the tests that use them."""
