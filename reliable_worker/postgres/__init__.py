@@ -1,1 +1,1 @@
-"""Floor 1: the database: connections, statements, migrations. Imports jobs, settings and logs only."""
+"""Floor 1, the database: connections, statements, migrations. Imports only floor 0."""

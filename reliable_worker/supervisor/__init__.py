@@ -1,1 +1,1 @@
-"""Floor 5: the parent process. Imports http, jobs, settings, logs and process only: it must never load libpq."""
+"""Floor 5, the parent process. Imports http and floor 0: it must never load libpq."""
