@@ -30,7 +30,7 @@ PLAIN_VARIABLES = {
     "metrics_address": "METRICS_ADDRESS",
 }
 # RELIABLE_WORKER_ names that are no settings: the file's place, and the tests' failpoints.
-_OTHER_VARIABLES = re.compile(PREFIX + r"(CONFIG|FAILPOINT\w*)")
+_OTHER_VARIABLES = re.compile(PREFIX + r"(CONFIG|TEST|FAILPOINT)")
 
 LEASE_SECONDS = 30.0  # the lease all other default budgets were chosen for
 STOP_LIMIT_SECONDS = 15.0  # the unit's TimeoutStopSec: systemd kills whatever is left then

@@ -130,7 +130,14 @@ def test_unknown_variables_are_refused_with_the_nearest_name() -> None:
     assert line.endswith("did you mean RELIABLE_WORKER_LEASE_SECONDS?")
     assert refused(BASE | {"RELIABLE_WORKER_WORKERS": "3"}).endswith("did you mean WORKERS?")
     assert "is no setting" in refused(BASE | {"RELIABLE_WORKER_QQQQQQ": "3"})
-    load(environ=BASE | {"RELIABLE_WORKER_FAILPOINT": "after_claim:kill", "WORKERS_OF_MINE": "x"})
+    load(
+        environ=BASE
+        | {
+            "RELIABLE_WORKER_FAILPOINT": "x:kill",
+            "RELIABLE_WORKER_TEST": "1",
+            "WORKERS_OF_MINE": "x",
+        }
+    )
 
 
 @pytest.mark.parametrize(
