@@ -1,0 +1,29 @@
+"""The `.sql` files: read once, run by name with native `$1` parameters.
+
+Floor 1. One statement per file in `sql/`, valid as written, so that it can be read, PREPAREd and
+explained with psql exactly as it runs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import psycopg
+from psycopg.raw_cursor import RawCursor
+from psycopg.rows import TupleRow
+
+
+@cache
+def text(name: str) -> bytes:
+    """The statement in `sql/<name>.sql`. Bytes: psycopg sends them as they are."""
+    return files("reliable_worker.postgres").joinpath("sql", f"{name}.sql").read_bytes()
+
+
+def run(
+    conn: psycopg.Connection[Any], name: str, params: Sequence[object] = ()
+) -> psycopg.Cursor[TupleRow]:
+    """Execute a statement under the connection's budget; raises psycopg.Error."""
+    return RawCursor[TupleRow](conn).execute(text(name), params or None)
