@@ -11,6 +11,10 @@ import re
 
 ERROR_CHARACTERS = 1000  # the CHECK on jobs.last_error
 
+# Ten years: a later date is a mistake in the handler's arithmetic, and far from what an interval
+# or a timestamp can hold.
+_LONGEST_DELAY_SECONDS = 10 * 366 * 86400.0
+
 # A quoted string of an error text that also stands in the payload is masked from this length on;
 # shorter ones ("id", "a") would mask ordinary words and reveal nothing.
 _MASK_CHARACTERS = 4
@@ -67,10 +71,16 @@ class OutcomeUnknown(ReliableWorkerError):
     """Whether the COMMIT happened could not be learned within the budget."""
 
 
+def _check_delay(name: str, seconds: float) -> None:
+    if not 0.0 <= seconds <= _LONGEST_DELAY_SECONDS:  # NaN fails every comparison
+        raise ValueError(f"{name} must be between 0 and {_LONGEST_DELAY_SECONDS:g} seconds")
+
+
 class Snooze(ReliableWorkerError):
     """Raised by a handler: run me again in `seconds`; this run costs no attempt."""
 
     def __init__(self, seconds: float) -> None:
+        _check_delay("Snooze(seconds)", seconds)
         super().__init__(f"snoozed for {seconds:g} s")
         self.seconds = seconds
 
@@ -87,6 +97,7 @@ class Retry(ReliableWorkerError):
     """Raised by a handler: this run failed; try again after `after_seconds`."""
 
     def __init__(self, after_seconds: float, reason: str = "") -> None:
+        _check_delay("Retry(after_seconds)", after_seconds)
         super().__init__(reason or f"retry asked for after {after_seconds:g} s")
         self.after_seconds = after_seconds
 

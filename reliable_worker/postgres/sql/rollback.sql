@@ -1,0 +1,2 @@
+-- Give up a transaction.
+ROLLBACK
