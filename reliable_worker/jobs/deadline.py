@@ -11,10 +11,8 @@ import time
 
 from reliable_worker.jobs.errors import BudgetExceeded
 
-if hasattr(time, "CLOCK_BOOTTIME"):
-    _CLOCK = time.CLOCK_BOOTTIME
-else:  # macOS, for development: its monotonic clock is the nearest there is
-    _CLOCK = time.CLOCK_MONOTONIC
+# macOS, for development, has no boot clock: its monotonic clock is the nearest there is.
+_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boottime() -> float:

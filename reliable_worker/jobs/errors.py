@@ -133,8 +133,9 @@ def describe(error: BaseException, payload: object = None) -> str:
     try:
         return _describe(error, payload)
     except BaseException as failure:
-        return clean(f"{type(error).__name__} (its message could not be read: "
-                     f"{type(failure).__name__})")
+        return clean(
+            f"{type(error).__name__} (its message could not be read: {type(failure).__name__})"
+        )
 
 
 def _describe(error: BaseException, payload: object) -> str:
@@ -181,8 +182,9 @@ def _strings(payload: object) -> list[str]:
         elif isinstance(item, list | tuple):
             queue.extend(item)
         elif isinstance(item, str):
-            found.extend(part for part in {item, *item.splitlines()}
-                         if len(part) >= _MASK_CHARACTERS)
+            found.extend(
+                part for part in {item, *item.splitlines()} if len(part) >= _MASK_CHARACTERS
+            )
         elif isinstance(item, int | float) and not isinstance(item, bool):
             if len(str(item)) >= _MASK_CHARACTERS:
                 found.append(str(item))

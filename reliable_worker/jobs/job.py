@@ -51,12 +51,15 @@ class Job(Protocol[P_co]):
     @property
     def key(self) -> str:
         """The idempotency key: the same at every run; pass it to remote systems."""
+
     @property
     def attempt(self) -> int:
         """1 at the first run."""
+
     @property
     def fence(self) -> int:
         """Raised by every claim, never lowered: lets other systems refuse a late writer."""
+
     @property
     def deadline(self) -> float:
         """When the job times out, on the clock of `time.clock_gettime(CLOCK_BOOTTIME)`."""

@@ -26,5 +26,5 @@ class Backoff:
 
 
 def full_jitter(seconds: float) -> float:
-    """Anything from 0 to `seconds`: polls and reconnects of many processes must not march in step."""
+    """Anything from 0 to `seconds`: many processes must not poll and reconnect in step."""
     return random.uniform(0.0, seconds)

@@ -250,7 +250,6 @@ def _connect(made: dict[str, Any], settings: Settings, *, autocommit: bool) -> C
     return conn
 
 
-
 def make_pool(settings: Settings, *, lane: str, boot: str, size: int) -> ConnectionPool[Connection]:
     """A pool of at most `size` connections for the handlers' transactions; not yet open.
 
