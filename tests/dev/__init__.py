@@ -1,0 +1,1 @@
+"""Tests of what demo, benchmarks and tests stand on."""
