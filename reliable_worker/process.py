@@ -16,18 +16,14 @@ import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any
 
 from reliable_worker.jobs.board import ChildBoard
-
-
-def boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
+from reliable_worker.jobs.counters import Meters
+from reliable_worker.jobs.deadline import boottime
+from reliable_worker.settings import Settings
 
 _TICK_SECONDS = 0.2  # the longest sleep of the loop: five beats a second
 _LINE_LIMIT = 1 << 20  # bytes of one message; an obituary of 1,000 jobs is 30 KiB
@@ -61,10 +57,10 @@ class Child:
     index: int  # its row on the board and among the counters
     boot: str  # 32 hex digits, fresh for each fork: the prefix of every owner's name in it
     slots: int
-    settings: Any
+    settings: Settings
     channel: socket.socket  # AF_UNIX stream: JSON lines both ways, EOF = the other side is gone
     board: ChildBoard
-    meters: Any
+    meters: Meters
     once: bool = False
     drain: bool = False
     wakeup: int = -1  # read end of the signal wake-up descriptor; -1: no signals are routed
@@ -77,20 +73,20 @@ _LEVELS: dict[int, Stop] = {signal.SIGUSR1: Stop.RETIRE, signal.SIGTERM: Stop.DR
 
 
 def route_signals() -> int:
-    """Make this process hear SIGTERM and SIGUSR1 through a descriptor, and ignore SIGINT.
+    """Make this process hear SIGTERM and SIGUSR1 through a descriptor, and outlive what is its
+    parent's to answer: SIGINT, SIGQUIT and SIGHUP, which a terminal sends to the whole group.
 
     Handlers do nothing; the interpreter's C code writes the signal's number to the descriptor, so
-    that nothing runs in the middle of something else. Returns its read end. Call it in the main
-    thread. SIGINT (Ctrl-C goes to the whole group) is the parent's to answer.
+    that nothing runs in the middle of something else. (They are not SIG_IGN, which a handler's
+    subprocess would inherit.) Returns the read end. Call it in the main thread.
     """
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
     # A full descriptor means that the level is known already: no warning.
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    for number in _LEVELS:
+    for number in (*_LEVELS, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, _heard)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return reader.detach()
 
 

@@ -21,7 +21,7 @@ _CELL = 8  # bytes: the widest store that one machine instruction makes whole
 
 # Cells of a child's head. The first three hold doubles (seconds of CLOCK_BOOTTIME), the rest
 # integers.
-_BEAT, _DEADLINE, _CONTACT, _HELD, _READY = range(5)
+_BEAT, _DEADLINE, _CONTACT, _HELD, _READY, _MOVES = range(6)
 _HEAD = 8  # head cells reserved: 64 bytes, one cache line, so that neighbours do not share it
 
 # Cells of a slot. `stuck` names the fence it was said of, so that it ends with the run it meant.
@@ -91,12 +91,22 @@ class ChildBoard:
         return self._doubles[_DEADLINE]
 
     def set_held(self, count: int) -> None:
-        """How many leases the child holds, one more while a claim is under way."""
+        """How many leases the child holds, one more while a claim is under way.
+
+        Called before the first and after the last; one thread at a time (it also counts the moves).
+        """
+        if count != self._integers[_HELD]:
+            self._integers[_MOVES] += 1
         self._integers[_HELD] = count
 
     @property
     def held(self) -> int:
         return self._integers[_HELD]
+
+    @property
+    def moves(self) -> int:
+        """How often `held` has changed: the same number twice, and nothing happened between."""
+        return self._integers[_MOVES]
 
     def set_contact(self, at: float) -> None:
         """The last answer from the database (CLOCK_BOOTTIME).

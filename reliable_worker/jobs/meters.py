@@ -92,7 +92,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "reload_failed": (_count("reloads_total", result="failed"),),
     # -- the observers
     "logs_dropped": (_count("log_lines_dropped_total", "count"),),
-    "scrape_failed": (_count("scrape_failures_total"),),
+    "http_failed": (_count("http_failures_total"),),
 }
 
 Step = Callable[[Event], None]

@@ -113,7 +113,7 @@ _TABLE = (
     _counter("events_total", "Events worth a line at level info or above.", "level"),
     _counter("log_lines_dropped_total", "Log lines dropped because stdout was not read."),
     _counter("samples_dropped_total", "Measurements dropped for want of room."),
-    _counter("scrape_failures_total", "Answers of the admin port that failed inside."),
+    _counter("http_failures_total", "Requests to the admin port that failed inside."),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _TABLE}
