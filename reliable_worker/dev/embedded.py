@@ -221,8 +221,10 @@ class Cluster:
     def _launch_server(self) -> None:
         self.socket_directory = str(self._socket_directory())
         trouble = ""
-        for _ in range(PORT_TRIES):
-            self.port = _free_port()
+        for attempt in range(PORT_TRIES):
+            # A server that is started again keeps its port, so that its clients find it.
+            if attempt or not self.port:
+                self.port = _free_port()
             words = ["-p", str(self.port), "-k", self.socket_directory]
             for name, value in self._options.items():
                 words += ["-c", f"{name}={value}"]
