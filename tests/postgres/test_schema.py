@@ -14,6 +14,7 @@ from reliable_worker.postgres.database import connect
 from reliable_worker.postgres.lines import WORKER
 from tests.fixtures.configuration import make_settings
 from tests.fixtures.postgres import Server
+from tests.postgres.migrator import write_line
 
 ROOT = Path(__file__).parents[2]
 Conn = psycopg.Connection
@@ -49,6 +50,28 @@ def test_schema_is_the_migrations(server: Server, dsn: str, empty_dsn: str) -> N
     with connect(make_settings(empty_dsn), lane="migrate") as conn:
         applied = migrate.up(conn)
     assert [each.version for each in applied] == list(range(1, WORKER.maximum + 1))
+    assert dump(server, empty_dsn) == dump(server, dsn)
+
+
+def test_snapshot_of_files_without_a_transaction(
+    server: Server, dsn: str, empty_dsn: str, tmp_path: Path
+) -> None:
+    """Such files stand outside BEGIN and COMMIT in the snapshot, in their place."""
+    steps = ["CREATE INDEX CONCURRENTLY a_n ON a (n);", "CREATE INDEX CONCURRENTLY a_m ON a (m);"]
+    files = {
+        "0001_a": "CREATE TABLE a (n int, m int);\n",
+        "0002_index": "-- transactional: no\n" + "\n-- next statement\n".join(steps),
+        "0003_b": "-- contract\nALTER TABLE a DROP COLUMN m;\n",
+    }
+    line = write_line(tmp_path, files)
+    with connect(make_settings(empty_dsn), lane="migrate") as conn:
+        migrate.up(conn, line)
+    with psycopg.connect(dsn, autocommit=True) as plain:
+        plain.execute("DROP TABLE jobs, processed_messages, reliable_worker_migrations")
+        plain.execute("DROP DOMAIN job_payload")
+    path = tmp_path / "snapshot"
+    path.write_text(snapshot.render(line), encoding="utf-8")
+    server.psql(dsn.rpartition("/")[2], "-f", str(path))
     assert dump(server, empty_dsn) == dump(server, dsn)
 
 
