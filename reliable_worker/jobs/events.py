@@ -46,9 +46,10 @@ def emit(event: str, /, level: str = "info", **fields: object) -> None:
 
 
 def subscribe(subscriber: Subscriber) -> None:
-    """Add a subscriber; it runs in the emitting thread, so it must be quick and must not wait."""
+    """Add a subscriber, once. It runs in the emitting thread: it must be quick and never wait."""
     global _subscribers
-    _subscribers = (*_subscribers, subscriber)
+    if subscriber not in _subscribers:
+        _subscribers = (*_subscribers, subscriber)
 
 
 def clear() -> None:
