@@ -1,0 +1,142 @@
+"""What code must not do anywhere: wait without an end, ask the wrong clock, hide SQL in Python."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.sources import PACKAGE, Source, called, none, parsed, sources
+
+# The wall clock may jump; it stamps and never decides.
+WALL_CLOCKS = re.compile(
+    r"(^|\.)(time\.(time|time_ns|localtime|gmtime)|datetime\.(now|utcnow|today)|date\.today)$"
+)
+STAMPS = {
+    "reliable_worker/jobs/events.py": "an event's wall clock stamps log lines",
+}
+
+# Waits that take a time limit as an argument. A join of strings has one, so none is a thread's.
+BARE_WAITS = ("join", "wait", "acquire", "result", "communicate", "select", "getconn")
+TIMED_CALLS = (
+    "subprocess.run",
+    "subprocess.call",
+    "subprocess.check_call",
+    "subprocess.check_output",
+    "socket.create_connection",
+)
+
+# The tests' one way to wait, and where waiting is the subject.
+SLEEPERS = {
+    "tests/fixtures/waiting.py": "wait_until itself",
+}
+
+STATEMENT = re.compile(
+    r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|MERGE|CREATE|ALTER|DROP|TRUNCATE|COPY|LISTEN|UNLISTEN"
+    r"|NOTIFY|SET|BEGIN|COMMIT|ROLLBACK|START|SAVEPOINT|LOCK|GRANT|REVOKE|VACUUM|ANALYZE|SHOW"
+    r"|REINDEX|EXPLAIN)\s+[A-Za-z_*(\"$]"
+)
+
+
+def test_only_the_database_s_clock_and_the_boot_clock_decide() -> None:
+    found = [
+        f"{source.at(call)} {called(call)}()"
+        for source in parsed(PACKAGE)
+        if source.name not in STAMPS
+        for call in source.calls()
+        if WALL_CLOCKS.search(called(call))
+    ]
+    none(found, "the wall clock")
+
+
+def test_no_wait_without_an_end() -> None:
+    found = [
+        f"{source.at(call)} {called(call)}()"
+        for source in sources()
+        for call in source.calls()
+        if _waits_for_ever(call)
+    ]
+    none(found, "waits without a limit")
+
+
+def _waits_for_ever(call: ast.Call) -> bool:
+    name, limits = called(call), {word.arg for word in call.keywords}
+    if name in TIMED_CALLS:
+        return not limits & {"timeout", None}
+    _, dot, verb = name.rpartition(".")
+    if verb == "communicate":
+        return "timeout" not in limits
+    if verb == "get":
+        # A queue's get; a mapping's has an argument. Context variables are named in capitals.
+        return bool(dot) and not call.args and not limits and not name.split(".")[-2].isupper()
+    return bool(dot) and verb in BARE_WAITS and not call.args and not limits
+
+
+def test_tests_wait_for_conditions() -> None:
+    """A sleep is either too short or too long. (A handler under test may sleep: in its source.)"""
+    found = [
+        source.at(call)
+        for source in sources()
+        if source.name.startswith("tests/") and source.name not in SLEEPERS
+        for call in source.calls()
+        if called(call) in ("time.sleep", "sleep")
+    ]
+    none(found, "sleeps in tests")
+
+
+def test_no_sql_in_python() -> None:
+    found = [
+        f"{source.name}:{line} {text.strip().splitlines()[0][:60]}"
+        for source in parsed(PACKAGE)
+        for line, text in _texts_but_docstrings(source)
+        if STATEMENT.match(text)
+    ]
+    none(found, "SQL outside .sql files")
+
+
+def test_sql_is_not_put_together() -> None:
+    """Identifiers and values are never pasted into a statement."""
+    found = [
+        f"{source.at(call)} {called(call)}"
+        for source in parsed(PACKAGE)
+        for call in source.calls()
+        if called(call).endswith((".execute", ".executemany", ".copy"))
+        if call.args and isinstance(call.args[0], ast.JoinedStr | ast.BinOp)
+    ]
+    none(found, "statements made of pieces")
+
+
+def _texts_but_docstrings(source: Source) -> Iterator[tuple[int, str]]:
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize(
+    ("code", "bad"),
+    [
+        ("thread.join()", True),
+        ("thread.join(2)", False),
+        ("', '.join(words)", False),
+        ("self.queue.get()", True),
+        ("self.queue.get(timeout=1)", False),
+        ("fields.get('a')", False),
+        ("CURRENT.get()", False),
+        ("lock.acquire()", True),
+        ("lock.acquire(timeout=1)", False),
+        ("subprocess.run(words, check=True)", True),
+        ("subprocess.run(words, timeout=3)", False),
+        ("process.communicate('x')", True),
+        ("selector.select()", True),
+        ("wait_until(x, 3, 'y')", False),
+    ],
+)
+def test_the_rule_of_waits_bites(code: str, bad: bool) -> None:
+    (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    assert _waits_for_ever(call) is bad
