@@ -20,6 +20,8 @@ from reliable_worker.jobs.errors import Cancelled, Draining, JobTimeout, LeaseLo
 
 
 class LeaseState(Enum):
+    """Where a lease stands in its life; it only moves on, FINISHING back to RUNNING excepted."""
+
     RUNNING = "running"
     FINISHING = "finishing"
     ENDED = "ended"

@@ -54,7 +54,7 @@ def test_threads_of_many_processes_add_up_exactly() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(30)
 
     pids = [fork(partial(work, arena.child(index))) for index in range(3)]
     for pid in pids:
@@ -197,7 +197,7 @@ def test_threads_that_end_hand_their_row_on() -> None:
     for _ in range(50):
         thread = threading.Thread(target=meters.add, args=(FINISHED, DONE))
         thread.start()
-        thread.join()
+        thread.join(30)
     gc.collect()
     assert total(arena.snapshot(), FINISHED) == 50
     assert len(meters._free) == 2

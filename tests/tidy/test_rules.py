@@ -13,7 +13,9 @@ WALL_CLOCKS = re.compile(
     r"(^|\.)(time\.(time|time_ns|localtime|gmtime)|datetime\.(now|utcnow|today)|date\.today)$"
 )
 STAMPS = {
-    "reliable_worker/jobs/events.py": "an event's wall clock stamps log lines",
+    "reliable_worker/jobs/events.py": "an event's wall clock stamps its log line",
+    "reliable_worker/logs/__init__.py": "as does the line that says how many were dropped",
+    "reliable_worker/logs/line.py": "which writes the stamp as a date",
 }
 
 # Waits that take a time limit as an argument. A join of strings has one, so none is a thread's.

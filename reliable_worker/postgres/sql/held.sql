@@ -1,4 +1,5 @@
--- Every lease held under one boot id: finds jobs whose claim was committed while its reply was lost.
+-- Every lease held under one boot id: finds jobs whose claim was committed while its reply was
+-- lost.
 --
 -- $1 boot text (32 hex digits) · Rows: id, lease_owner, fence.
 SELECT id, lease_owner, fence

@@ -1,8 +1,8 @@
 -- Which (queue, kind, priority) have ready suspects, due or not: a loose scan of jobs_suspect_idx,
 -- one index probe per combination however many jobs each holds.
 --
--- Rows: queue text, kind text, priority smallint. Run by a quarantine process at its start, with its own poll
--- and while its claims come back full.
+-- Rows: queue text, kind text, priority smallint. Run by a quarantine process at its start, with
+-- its own poll and while its claims come back full.
 WITH RECURSIVE found AS (
     (
         SELECT queue, kind, priority
