@@ -66,7 +66,6 @@ _TABLE = (
     _known("children", "Live child processes.", "role"),
     _known("children_resident_bytes", "Resident memory of the child processes.", "role"),
     _known("ready", "1 while /readyz answers 200."),
-    _known("start_time_seconds", "When the supervisor started, in seconds since the epoch."),
     _known("build_info", "Always 1; the labels say what runs.", "version", "python"),
     _counter("children_started_total", "Child processes forked.", "role"),
     _counter("child_exits_total", "Child processes that ended.", "role", "cause"),
