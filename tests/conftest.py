@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.fixtures.commands",
     "tests.fixtures.configuration",
     "tests.fixtures.postgres",
+    "tests.fixtures.faults",
 ]
