@@ -24,8 +24,7 @@ due AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT r.id
         FROM jobs AS r
-        WHERE true
-          AND r.state = 'ready' -- fence
+        WHERE r.state = 'ready'
           AND r.crashes > 0
           AND r.queue = p.queue
           AND r.kind = p.kind
