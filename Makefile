@@ -3,7 +3,7 @@
 #
 #   make demo            real jobs on a real PostgreSQL, a killed worker, a summary
 #   make test            every test;  QUICK=1 a subset of a minute;  ARGS='-k lease -x' goes to pytest
-#   make lint            ruff, mypy --strict, import contracts
+#   make lint            ruff, mypy --strict, import contracts, tests/tidy
 #
 # PYTHON=/path/to/python3 names the interpreter; else the first that is at least 3.11 is taken.
 
@@ -41,6 +41,7 @@ lint: .venv/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy reliable_worker tests
 	$(BIN)/lint-imports setup.cfg
+	$(BIN)/python -m pytest --quiet tests/tidy
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile

@@ -164,8 +164,7 @@ def load(
     settings = Settings(**values, sources={name: sources.get(name, "default") for name in FIELDS})
     if need_database and not settings.database_url:
         raise SettingsError(
-            "DATABASE_URL is not set: set it to the database's URL,"
-            " for example postgresql://worker@db.example/jobs"
+            "DATABASE_URL is not set: set it to the database's URL, for example postgresql:///jobs"
         )
     _check_fit(settings)
     return settings

@@ -132,7 +132,7 @@ class Cluster:
                 return
             self._end("fast")
             self._initialise()
-            self._bury_pid_file()
+            self._bury()
             self._launch_server()
 
     def stop(self, mode: Mode = "fast") -> None:
@@ -282,12 +282,14 @@ class Cluster:
     def _is_empty(self) -> bool:
         return not processes.living(self.data_directory)
 
-    def _bury_pid_file(self) -> None:
-        """Remove the pid file of a dead server: PostgreSQL would take a zombie or a stranger of
+    def _bury(self) -> None:
+        """Remove the lock files of a dead server: PostgreSQL would take a zombie or a stranger of
         that number for a rival. That nobody lives in the directory has just been seen, and the
         server checks once more by the shared memory, whose key is the directory's."""
         if self._is_empty():
             (self.data_directory / "postmaster.pid").unlink(missing_ok=True)
+            for left in self._socket_directory().glob(".s.PGSQL.*"):
+                left.unlink(missing_ok=True)
 
     def _socket_directory(self) -> Path:
         if len(os.fsencode(self.data_directory)) + SOCKET_NAME_BYTES <= SOCKET_PATH_BYTES:

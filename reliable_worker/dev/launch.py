@@ -1,7 +1,8 @@
 """Floor 5: as whom the embedded PostgreSQL runs. PostgreSQL refuses to run as root; this module
 finds a way that makes no account and changes the mode of nothing.
 
-- Not root: the binaries are started as they are.
+- Not root: the binaries are started as they are. An account without a name, as some containers
+  run, gets one in a user namespace, for initdb insists on one.
 - Root: in a user namespace where root bears the number of an unprivileged account. Seen from
   outside the server is root and reads a directory below root's home.
 - Root where namespaces are refused (a default container): a copy of the binaries is laid beside
@@ -76,7 +77,9 @@ def choose(binaries: Path, data_directory: Path, *, namespaces: bool | None = No
     """
     if os.geteuid() != 0:
         _refuse_foreign(data_directory)
-        return Launch((), binaries, os.geteuid(), os.getegid())
+        bare = not _has_name(os.geteuid()) and namespaces_allowed()
+        prefix = _namespace(_account()) if bare else ()
+        return Launch(prefix, binaries, os.geteuid(), os.getegid())
     account = _account()
     owner = data_directory.stat().st_uid if data_directory.exists() else None
     if namespaces is None:
@@ -94,7 +97,7 @@ def choose(binaries: Path, data_directory: Path, *, namespaces: bool | None = No
 
 
 def namespaces_allowed() -> bool:
-    """Whether root may make a user namespace here; found by making an empty one."""
+    """Whether we may make a user namespace here; found by making an empty one."""
     return _runs([*_namespace(_account()), "true"]) is None
 
 
@@ -151,6 +154,10 @@ def _account() -> pwd.struct_passwd:
         if name in known:
             return known[name]
     raise EmbeddedError("PostgreSQL cannot run as root and this machine has no other account")
+
+
+def _has_name(uid: int) -> bool:
+    return any(entry.pw_uid == uid for entry in pwd.getpwall())
 
 
 def _account_of(uid: int, data_directory: Path) -> pwd.struct_passwd:

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from reliable_worker.dev import launch
+from reliable_worker.dev import embedded, launch
 from reliable_worker.dev.embedded import Cluster, EmbeddedError
 from tests.fixtures.waiting import wait_until
 
@@ -112,6 +113,28 @@ def test_a_machine_that_refuses_namespaces(place: Path) -> None:
         out, err = inside.communicate("go\n", timeout=180)
     assert inside.returncode == 0, err
     assert out.startswith("up as ")
+
+
+@needs_root
+def test_an_account_without_a_name(place: Path) -> None:
+    """As containers with an account of their own choosing run: nobody knows its number."""
+    uid = 54321
+    binaries = launch._copied(embedded.find_binaries(), place / "wheel")
+    os.chown(place, uid, uid)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            with Cluster(place / "data", durable=False, binaries=binaries) as cluster:
+                code = 0 if answers(cluster) else 2
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_foreign_directory_is_refused_without_root(monkeypatch: pytest.MonkeyPatch) -> None:

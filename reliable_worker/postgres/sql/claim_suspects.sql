@@ -24,7 +24,8 @@ due AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT r.id
         FROM jobs AS r
-        WHERE r.state = 'ready'
+        WHERE true
+          AND r.state = 'ready' -- fence
           AND r.crashes > 0
           AND r.queue = p.queue
           AND r.kind = p.kind

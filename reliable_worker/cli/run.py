@@ -1,0 +1,151 @@
+"""`reliable-worker run`: settings, the port, then the supervisor. It is the parent from its first
+line on, so it imports nothing that would load libpq.
+
+Floor 7. The children's mains are put together here, because only this floor may know both the
+supervisor and what its children do; each imports its floor after the fork, in the child alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reliable_worker.supervisor.signals import Signals
+
+if TYPE_CHECKING:
+    from reliable_worker.process import Child, ChildMain, Role
+    from reliable_worker.settings import Settings
+
+_FLUSH_SECONDS = 0.5
+
+
+def execute(
+    flags: Mapping[str, object],
+    *,
+    config: Path | None = None,
+    once: bool = False,
+    drain: bool = False,
+    mains: Mapping[Role, ChildMain] | None = None,
+) -> int:
+    """Run until told to stop; the exit code. `mains`: other mains than the real ones, for tests.
+
+    Never called twice in a process.
+    """
+    signals = Signals()  # before anything else: a SIGTERM from here on is kept, not lost
+
+    from reliable_worker import logs
+
+    logs.take_stdout()
+
+    def read() -> Settings:
+        from reliable_worker.settings import load
+
+        return load(flags, environ=os.environ, config=config)
+
+    try:
+        return _run(signals, read, once=once, drain=drain, mains=mains or _mains())
+    finally:
+        logs.close(_FLUSH_SECONDS)
+
+
+def _run(
+    signals: Signals,
+    read: Callable[[], Settings],
+    *,
+    once: bool,
+    drain: bool,
+    mains: Mapping[Role, ChildMain],
+) -> int:
+    from reliable_worker import logs
+    from reliable_worker.jobs import failpoints
+    from reliable_worker.settings import SettingsError
+    from reliable_worker.supervisor.admin import Admin, AdminError
+    from reliable_worker.supervisor.metrics import Metrics
+    from reliable_worker.supervisor.supervisor import Supervisor
+    from reliable_worker.supervisor.systemd import Notifier
+
+    try:
+        failpoints.check_allowed(os.environ)
+        settings = read()
+    except (SettingsError, failpoints.FailpointRefused) as error:
+        return _refuse(str(error), 2)
+    logs.start(settings.log_level)
+    supervisor = Supervisor(
+        settings,
+        mains,
+        signals=signals,
+        reload=read,
+        notifier=Notifier.from_environ(os.environ),
+        once=once,
+        drain=drain,
+    )
+    metrics = Metrics(
+        supervisor.staff.arena,
+        children=lambda: [(child.role, child.pid) for child in supervisor.staff.processes],
+        ready=lambda: supervisor.readiness()[0],
+    )
+    try:
+        admin = Admin(
+            settings.metrics_address, metrics=metrics.render, readiness=supervisor.readiness
+        )
+    except AdminError as error:
+        return _refuse(str(error), 1)
+    code = supervisor.run(admin, metrics.take_census)
+    return code if supervisor.failure is None else _refuse(supervisor.failure.line, code)
+
+
+def _refuse(line: str, code: int) -> int:
+    print(f"reliable-worker: {line}", file=sys.stderr)
+    return code
+
+
+def _mains() -> dict[Role, ChildMain]:
+    from reliable_worker.process import Role
+
+    return {
+        Role.WORKER: _worker,
+        Role.QUARANTINE: _worker,
+        Role.MAINTENANCE: _maintenance,
+        Role.TRIAL: _trial,
+    }
+
+
+def _worker(child: Child) -> int:
+    if (code := _check_url(child)) != 0:
+        return code
+    main: ChildMain = importlib.import_module("reliable_worker.worker.worker").main
+    return main(child)
+
+
+def _maintenance(child: Child) -> int:
+    if (code := _check_url(child)) != 0:
+        return code
+    main: ChildMain = importlib.import_module("reliable_worker.maintenance.service").main
+    return main(child)
+
+
+def _trial(child: Child) -> int:
+    return _check_url(child)
+
+
+def _check_url(child: Child) -> int:
+    """Refuse a database URL that libpq cannot read: only a child may load libpq to ask it."""
+    from reliable_worker.postgres.database import check_dsn
+
+    try:
+        check_dsn(child.settings.database_url)
+    except ValueError as error:
+        return _fail(child, 2, str(error))
+    return 0
+
+
+def _fail(child: Child, code: int, line: str) -> int:
+    import json
+
+    said = json.dumps({"say": "failed", "exit": code, "line": line})
+    child.channel.send(f"{said}\n".encode())
+    return code
