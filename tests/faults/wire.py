@@ -5,6 +5,7 @@ ends each with ReadyForQuery. Inside a cycle every Execute has one terminal answ
 is all the proxy needs to drop the answer to one COMMIT and nothing else.
 """
 
+import re
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -100,5 +101,5 @@ class Conversation:
 
 
 def is_commit(text: str) -> bool:
-    """Whether `text` is a COMMIT and nothing else."""
-    return text.strip().rstrip(";").strip().upper() == "COMMIT"
+    """Whether `text` is a COMMIT and nothing else but comments."""
+    return re.sub(r"--[^\n]*", "", text).strip().rstrip(";").strip().upper() == "COMMIT"
