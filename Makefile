@@ -4,13 +4,14 @@
 #   make demo            real jobs on a real PostgreSQL, a killed worker, a summary
 #   make test            every test;  QUICK=1 a subset of a minute;  ARGS='-k lease -x' goes to pytest
 #   make lint            ruff, mypy --strict, import contracts, tests/tidy
+#   make docs            the pages of docs/reference that follow from tables in the code
 #
 # PYTHON=/path/to/python3 names the interpreter; else the first that is at least 3.11 is taken.
 
 # A failed command ends its recipe at once.
 .SHELLFLAGS := -ec
 .DEFAULT_GOAL := help
-.PHONY: .venv demo test lint help
+.PHONY: .venv demo test lint docs help
 
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -42,6 +43,10 @@ lint: .venv/.installed
 	$(BIN)/mypy reliable_worker tests
 	$(BIN)/lint-imports setup.cfg
 	$(BIN)/python -m pytest --quiet tests/tidy
+
+# The pages of docs/reference that follow from tables in the code.
+docs: .venv/.installed
+	$(BIN)/python -m tests.tidy.reference
 
 help:
 	@sed -n '3,/^$$/s/^# \{0,1\}//p' Makefile

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.tidy.sources import PACKAGE, Source, called, none, parsed, sources
+from tests.tidy.sources import PACKAGE, Source, called, name_of, none, parsed, sources
 
 # The wall clock may jump; it stamps and never decides.
 WALL_CLOCKS = re.compile(
@@ -95,6 +95,17 @@ def test_no_sql_in_python() -> None:
         if STATEMENT.match(text)
     ]
     none(found, "SQL outside .sql files")
+
+
+def test_every_statement_is_used() -> None:
+    """By its name, or by the rest of it where a module puts its own prefix before all of them."""
+    python = "\n".join(source.text for source in parsed(PACKAGE))
+    idle = [
+        name_of(path)
+        for path in sorted(PACKAGE.glob("*/sql/*.sql"))
+        if not any(f'"{name}"' in python for name in (path.stem, path.stem.partition("_")[2]))
+    ]
+    none(idle, "statements nobody calls")
 
 
 def test_sql_is_not_put_together() -> None:
