@@ -22,10 +22,10 @@ def settings_page() -> str:
         rows.append((f"`{name}`", f"`{settings.variable(name)}`", default, spec.metadata["text"]))
     return _page(
         "Settings",
-        "A flag (`--lease-seconds 30`) outranks an environment variable, that a line of the TOML file"
-        " (`lease_seconds = 30`) named by `--config` or `RELIABLE_WORKER_CONFIG`, that the default."
-        " `reliable-worker config` prints each value with its source. What does not parse or does not"
-        " fit is refused at start with one line and exit code 2.",
+        "A flag (`--lease-seconds 30`) outranks an environment variable, that a line of the TOML"
+        " file (`lease_seconds = 30`) named by `--config` or `RELIABLE_WORKER_CONFIG`, that the"
+        " default. `reliable-worker config` prints each value with its source. What does not parse"
+        " or does not fit is refused at start with one line and exit code 2.",
         ("setting", "environment", "default", ""),
         rows,
     )
