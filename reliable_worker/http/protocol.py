@@ -120,6 +120,8 @@ class Protocol:
         """Refuse by what the head announces, before its body is read."""
         if self._received - len(self._conn.trailing_data[0]) > self._limits.head_bytes:
             raise HttpError(431, _reason(431))
+        if head.http_version not in (b"1.0", b"1.1"):
+            raise HttpError(505, _reason(505))
         for name, value in head.headers:
             if name == b"transfer-encoding":
                 raise HttpError(411, "Length Required: a body needs a Content-Length")

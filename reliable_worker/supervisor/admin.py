@@ -125,8 +125,9 @@ class Admin:
 
 def _listen(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    if not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or "[" in host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
         raise AdminError(f"METRICS_ADDRESS {address!r} is not host:port")
     listener: socket.socket | None = None
     try:
