@@ -8,6 +8,7 @@ The server's limit comes first (its error is the clearer one), ours half a secon
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -148,9 +149,7 @@ class Connection(psycopg.Connection[TupleRow]):
         # psycopg counts connect_timeout in whole seconds, at least 2, per host; a budget counts
         # in all and may be shorter. The wait calls this generator every 0.1 s.
         gen = super()._connect_gen(conninfo)
-        params = pq_conninfo.conninfo_to_dict(conninfo)
-        name = str(params.get("application_name") or "")
-        limit = _CONNECT_LIMITS.get(name)
+        limit: Deadline | None = getattr(_connecting, "limit", None)
         ready: Any = None
         try:
             while True:
@@ -166,8 +165,8 @@ class Connection(psycopg.Connection[TupleRow]):
             gen.close()
 
 
-# The running connects by application_name, which is unique per process and lane.
-_CONNECT_LIMITS: dict[str, Deadline] = {}
+# The calling thread's running connect.
+_connecting = threading.local()
 
 
 def check_dsn(url: str) -> dict[str, Any]:
@@ -232,8 +231,7 @@ def connect(
 
 
 def _connect(made: dict[str, Any], settings: Settings, *, autocommit: bool) -> Connection:
-    name = str(made["application_name"])
-    _CONNECT_LIMITS[name] = Deadline(settings.connect_timeout_seconds, "connect_timeout_seconds")
+    _connecting.limit = Deadline(settings.connect_timeout_seconds, "connect_timeout_seconds")
     try:
         try:
             conn = Connection.connect(autocommit=autocommit, **made)
@@ -244,7 +242,7 @@ def _connect(made: dict[str, Any], settings: Settings, *, autocommit: bool) -> C
             made["options"] = options.replace(f"-c {_CHECK_CLIENT}={_CHECK_CLIENT_MS}", "")
             conn = Connection.connect(autocommit=autocommit, **made)
     finally:
-        _CONNECT_LIMITS.pop(name, None)
+        _connecting.limit = None
     conn._fallback_seconds = settings.query_timeout_seconds + CLIENT_SLACK_SECONDS
     conn.used_at = boottime()
     return conn

@@ -1,0 +1,78 @@
+"""A job as its handler sees it: the implementation of `jobs.job.Job`.
+
+Floor 3. Effects recorded with `effect` are plain data until the handler has returned;
+`transaction` and `finish` hand over to `worker.transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from reliable_worker.jobs.errors import AlreadyFinished
+from reliable_worker.jobs.job import ClaimedJob, Params, Transaction
+from reliable_worker.postgres.database import Connection
+from reliable_worker.worker import transaction as finishing
+from reliable_worker.worker.shared import Shared
+
+Effect = tuple[Any, Params | None]
+
+# A cancel request goes over a connection of its own; the statement it is meant for is bounded by
+# its own timeouts anyhow.
+_CANCEL_SECONDS = 1.0
+
+
+class JobContext:
+    """Implements `Job[Any]`; the fields below the line are the worker's."""
+
+    def __init__(
+        self, shared: Shared, job: ClaimedJob, payload: object, deadline: float
+    ) -> None:
+        self._job = job
+        self.id = job.id
+        self.kind = job.kind
+        self.queue = job.queue
+        self.key = job.key
+        self.attempt = job.attempt
+        self.fence = job.lease.fence
+        self.payload: Any = payload
+        self.deadline = deadline
+
+        self.shared = shared
+        self.effects: list[Effect] = []
+        self.finished = False  # committed by transaction() or finish()
+        self.unknown = False  # a COMMIT whose outcome could not be learned
+        self.fault = False  # the finishing transaction met an infrastructure fault
+        self.own_statement = False  # … in a statement of ours, not of the handler
+        self.xid: str | None = None  # the finishing transaction that holds the completion
+        self.busy: Connection | None = None  # where a statement of the handler may be running
+
+    @property
+    def claimed(self) -> ClaimedJob:
+        """The claimed row, for the worker."""
+        return self._job
+
+    def check(self) -> None:
+        self._job.lease.cancellation.check()
+
+    def sleep(self, seconds: float) -> None:
+        self._job.lease.cancellation.wait(max(0.0, seconds))
+        self.check()
+
+    def effect(self, query: Any, params: Params | None = None) -> None:
+        if self.finished:
+            raise AlreadyFinished("the job is already finished; record effects before that")
+        self.effects.append((query, params))
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        return finishing.transaction(self)
+
+    def finish(self, function: Callable[[Transaction], None]) -> None:
+        finishing.finish(self, function)
+
+    def interrupt(self) -> None:
+        """Cancel the handler's running statement; in any thread but the handler's, once."""
+        conn, self.busy = self.busy, None
+        if conn is not None:
+            conn.cancel_safe(timeout=_CANCEL_SECONDS)

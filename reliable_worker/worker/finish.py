@@ -1,0 +1,151 @@
+"""The finisher: writes what became of jobs whose handlers have ended.
+
+Floor 3, the last stage of the way: **complete | retry | dead | snooze | release**. One thread per
+process takes what the slots hand in. Completions that wait together share one transaction, each
+row fenced alone; everything else is one fenced statement. Nothing is dropped because the database
+is away: it is tried again until it is acknowledged or the process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from reliable_worker.jobs.deadline import boottime
+from reliable_worker.jobs.errors import ReliableWorkerError, describe
+from reliable_worker.jobs.events import emit
+from reliable_worker.jobs.job import ClaimedJob
+from reliable_worker.jobs.outcome import Complete, Outcome
+from reliable_worker.jobs.retry import full_jitter
+from reliable_worker.worker import group, settle
+from reliable_worker.worker.context import Effect
+from reliable_worker.worker.shared import Shared
+
+# Jobs per group transaction: at 64 the commit's cost is spread thin, and a group of single-row
+# effects holds its row locks for a few milliseconds only.
+GROUP_JOBS = 64
+# A process claims no more while two groups wait to be acknowledged.
+BACKLOG_JOBS = 2 * GROUP_JOBS
+# Between looks for leases to renew while there is nothing to write.
+_LOOK_SECONDS = 0.2
+# After a fault of the infrastructure; jittered.
+_PAUSE_SECONDS = 0.5
+# A kind whose effects met a deadlock or a lock timeout keeps the others of its group waiting:
+# it finishes by itself for a while.
+ALONE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Finished:
+    """A job whose handler has ended, and what is to be written."""
+
+    job: ClaimedJob
+    outcome: Outcome
+    effects: Sequence[Effect] = ()
+    duration_seconds: float = 0.0
+    payload: object = None  # to mask its strings in the message of an effect's error
+    interruptions: int = 0  # infrastructure faults after its transaction had begun
+    uncertain: bool = False  # an earlier try of a single statement went unanswered
+    alone: bool = False  # not in a group: it failed there, or its row was locked
+    facts: dict[str, object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = {**self.job.facts(), "duration_seconds": self.duration_seconds}
+
+
+class Finisher:
+    """One thread, one queue."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self._items: deque[Finished] = deque()
+        self._writing = 0
+        self._wake = threading.Event()
+        self._closed = False
+        self._alone: dict[str, float] = {}
+        self.troubled = False  # the last write met an infrastructure fault
+        self.thread = threading.Thread(target=self._run, name="finisher", daemon=True)
+
+    @property
+    def backlog(self) -> int:
+        """Jobs handed in and not yet acknowledged."""
+        return len(self._items) + self._writing
+
+    def submit(self, item: Finished) -> None:
+        """Hand in; the slot is free after this."""
+        self._items.append(item)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread after what it is doing now."""
+        self._closed = True
+        self._wake.set()
+
+    def alone(self, kind: str) -> None:
+        """Finish this kind's jobs one by one for a while."""
+        self._alone[kind] = boottime() + ALONE_SECONDS
+
+    def _run(self) -> None:
+        while not self._closed:
+            if not self._items:
+                self._wake.wait(_LOOK_SECONDS)
+                self._wake.clear()
+            batch = self._take()
+            if batch:
+                try:
+                    self._write(batch)
+                finally:
+                    self._writing = 0
+            self.shared.book.renew_due()
+
+    def _take(self) -> list[Finished]:
+        """The next group of completions, or the next single write."""
+        batch: list[Finished] = []
+        while self._items and len(batch) < GROUP_JOBS:
+            item = self._items[0]
+            if not self._groups(item):
+                if not batch:
+                    batch.append(self._items.popleft())
+                break
+            batch.append(self._items.popleft())
+            self._writing = len(batch)
+        self._writing = len(batch)
+        return batch
+
+    def _groups(self, item: Finished) -> bool:
+        if not isinstance(item.outcome, Complete) or item.alone:
+            return False
+        until = self._alone.get(item.job.kind)
+        if until is not None and boottime() >= until:
+            del self._alone[item.job.kind]
+            until = None
+        return until is None
+
+    def _write(self, batch: list[Finished]) -> None:
+        """Write; what the infrastructure kept from being written goes back to the queue."""
+        try:
+            if len(batch) == 1:
+                again = settle.settle(self, batch[0])
+            else:
+                again = group.complete(self, batch)
+            self.troubled = False
+        except (psycopg.Error, PoolTimeout, ReliableWorkerError, OSError) as error:
+            self.troubled = True
+            emit("failure_update_failed", "warning", error=describe(error), count=len(batch))
+            self._items.extendleft(reversed(batch))
+            self._wake.clear()
+            self._wake.wait(full_jitter(_PAUSE_SECONDS))
+            return
+        except Exception as error:
+            # A defect of ours must not end the thread: each job is tried by itself, later.
+            emit("failure_update_failed", "error", error=describe(error), count=len(batch))
+            again = batch
+            self._wake.wait(_PAUSE_SECONDS)
+        for item in again:
+            item.alone = True
+            self._items.append(item)

@@ -1,0 +1,155 @@
+"""Group commit: many completions and their recorded effects in one transaction.
+
+Floor 3. Each row is fenced alone by `complete_many`; effects of the jobs that passed follow. A
+group is an economy, never a promise: whatever goes wrong in it, its jobs are done again one by
+one (`settle`), and a job missing from the group's answer is asked for alone before it is taken
+for lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from reliable_worker.jobs import failpoints
+from reliable_worker.jobs.errors import LeaseLost, TransactionBroken
+from reliable_worker.jobs.events import emit
+from reliable_worker.postgres import store
+from reliable_worker.postgres.database import Connection, proves_rollback
+from reliable_worker.worker.unknown import Answer, resolve
+
+if TYPE_CHECKING:
+    from reliable_worker.worker.finish import Finished, Finisher
+
+_LOCK_TROUBLE = ("40P01", "55P03")
+
+
+def complete(finisher: Finisher, batch: list[Finished]) -> list[Finished]:
+    """Complete a group; the jobs to be done again alone.
+
+    Raises psycopg.Error or PoolTimeout when nothing was written for want of a database.
+    """
+    shared = finisher.shared
+    ready = [item for item in batch if _begin(finisher, item)]
+    if not ready:
+        return []
+    settings = shared.settings
+    try:
+        with shared.pool.connection(settings.query_timeout_seconds) as conn:
+            with conn.budget(settings.finish_timeout_seconds, "finish_timeout_seconds"):
+                return _complete(finisher, conn, ready)
+    finally:
+        for item in ready:
+            item.job.lease.resume()  # no effect on a lease that has ended
+
+
+def _begin(finisher: Finisher, item: Finished) -> bool:
+    try:
+        item.job.lease.begin_finish()
+    except LeaseLost:
+        lost(finisher, item)
+        return False
+    return True
+
+
+def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> list[Finished]:
+    store.begin(conn)
+    done, xid = store.complete_many(conn, [item.job.lease for item in items])
+    try:
+        completed = [item for item in items if item.job.id in done]
+        rest = [item for item in items if item.job.id not in done]
+        tags = _effects(finisher, conn, completed)
+        if not verified(conn, xid):
+            raise TransactionBroken("an effect ended the transaction it belongs to")
+        backend = store.verify_transaction(conn)[1]
+    except (psycopg.Error, TransactionBroken) as error:
+        if conn.closed or isinstance(error, psycopg.OperationalError) and not error.sqlstate:
+            conn.close()
+            for item in items:
+                item.interruptions += 1
+        else:
+            store.rollback(conn)
+        return items
+    try:
+        failpoints.reach("before_commit")
+        tag = store.commit(conn)
+        failpoints.reach("after_commit")
+    except psycopg.Error as error:
+        if proves_rollback(error):
+            return items
+        conn.close()
+        return [item for item in completed if unknown(finisher, item, backend)] + rest
+    if tag != "COMMIT":
+        return items
+    for item in completed:
+        succeeded(finisher, item)
+    if not tags <= PLAIN_TAGS:
+        store.discard_all(conn)
+    return rest
+
+
+def _effects(finisher: Finisher, conn: Connection, items: list[Finished]) -> set[str]:
+    """Run the recorded effects; the kinds of statements they were."""
+    tags: set[str] = set()
+    for item in items:
+        try:
+            tags |= run_effects(conn, item)
+        except psycopg.Error as error:
+            if error.sqlstate in _LOCK_TROUBLE:
+                finisher.alone(item.job.kind)
+            raise
+    return tags
+
+
+# Statements that leave nothing behind in a session.
+PLAIN_TAGS = {"INSERT", "UPDATE", "DELETE", "MERGE"}
+
+
+def run_effects(conn: Connection, item: Finished) -> set[str]:
+    """Run one job's effects; raises psycopg.Error. The statements' tags: INSERT, SELECT, …"""
+    tags: set[str] = set()
+    for number, (query, params) in enumerate(item.effects):
+        cursor = conn.execute(query, params)
+        tags.add((cursor.statusmessage or "").split(" ")[0])
+        if number == 0:
+            failpoints.reach("after_first_effect")
+    return tags
+
+
+def verified(conn: Connection, xid: str | None) -> bool:
+    """The transaction is healthy and still the one that holds the completion."""
+    if conn.info.transaction_status is not TransactionStatus.INTRANS:
+        return False
+    return xid is None or store.verify_transaction(conn)[0] == xid
+
+
+def succeeded(finisher: Finisher, item: Finished) -> None:
+    finisher.shared.book.drop(item.job.lease)
+    emit("job_succeeded", **item.facts)
+
+
+def lost(finisher: Finisher, item: Finished) -> None:
+    """The fence did not hold: another owns the job, this run leaves no trace but an event."""
+    finisher.shared.book.drop(item.job.lease)
+    emit("stale_finish", "warning", **item.job.facts())
+    emit("job_abandoned", "warning", reason="lease_lost", **item.facts)
+
+
+def unknown(finisher: Finisher, item: Finished, backend: store.Backend) -> bool:
+    """Resolve one job of a group whose COMMIT went unanswered; True: do it again."""
+    emit("finish_unknown", "warning", **item.job.facts())
+    answer = resolve(finisher.shared, item.job.lease, backend)
+    emit("finish_resolved", reason=answer.value, **item.job.facts())
+    if answer is Answer.ROLLED_BACK:
+        item.interruptions += 1
+        return True
+    if answer is Answer.COMMITTED:
+        succeeded(finisher, item)
+    elif answer is Answer.LOST:
+        lost(finisher, item)
+    else:
+        finisher.shared.book.drop(item.job.lease)
+        emit("job_abandoned", "warning", reason="unknown", **item.facts)
+    return False

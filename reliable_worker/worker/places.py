@@ -1,0 +1,95 @@
+"""Where to claim: the combinations of queue, kind and priority, and where each scan starts.
+
+Floor 3. Marks let a claim skip the dead index entries that jobs done before it left behind, while
+somebody's old snapshot keeps them from being removed. A mark is only a hint: it stays 2 s behind
+the present, and a rescan from the head finds what it skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import groupby
+
+from reliable_worker.jobs.deadline import boottime
+from reliable_worker.postgres import store
+from reliable_worker.postgres.database import Connection
+from reliable_worker.worker.registry import serves
+
+# While claims bring jobs, new combinations are looked for this often.
+_REFRESH_SECONDS = 0.25
+# A row enqueued by a transaction of up to this age may lie behind what was claimed last.
+_BEHIND_US = 2_000_000
+# A rescan from the head happens this often at most, and takes at most a 30th of the time.
+_RESCAN_SECONDS = 1.0
+_RESCAN_SHARE = 30.0
+
+
+class Places:
+    """The combinations this process claims from. Used by the producer's thread; `heard` by any."""
+
+    def __init__(
+        self, queues: tuple[str, ...], kinds: Collection[str], *, suspects: bool
+    ) -> None:
+        self._queues = queues
+        self._kinds = frozenset(kinds)
+        self._suspects = suspects
+        self._known: list[store.Combination] = []
+        self._heard: list[store.Combination] = []
+        self._refreshed_at = 0.0
+        self._turn = 0
+        self._marks: dict[store.Combination, int] = {}
+        self._rescan_at: dict[store.Combination, float] = {}
+
+    def heard(self, named: list[store.Combination]) -> None:
+        """A notification named these; the next claim looks into them."""
+        self._heard = [place for place in named if self._wanted(place)]
+
+    def refresh(self, conn: Connection, *, idle: bool) -> None:
+        """Learn which combinations exist, when it is time."""
+        heard, self._heard = self._heard, []
+        for place in heard:
+            if place not in self._known:
+                self._known.append(place)
+            self._marks.pop(place, None)
+        now = boottime()
+        if not idle and now - self._refreshed_at < _REFRESH_SECONDS:
+            return
+        found = store.combinations(conn, suspects=self._suspects)
+        self._known = [place for place in found if self._wanted(place)]
+        self._marks = {place: mark for place, mark in self._marks.items() if place in found}
+        self._refreshed_at = now
+
+    def turn(self) -> list[tuple[store.Combination, int]]:
+        """The combinations in this claim's order: by priority, those of one priority in turns."""
+        now = boottime()
+        self._turn += 1
+        order: list[tuple[store.Combination, int]] = []
+        ranked = sorted(self._known, key=lambda place: (place.priority, place))
+        for _, group in groupby(ranked, key=lambda place: place.priority):
+            places = list(group)
+            first = self._turn % len(places)
+            for place in places[first:] + places[:first]:
+                rescan = now >= self._rescan_at.get(place, 0.0)
+                order.append((place, 0 if rescan else self._marks.get(place, 0)))
+        return order
+
+    def claimed(
+        self,
+        asked: list[tuple[store.Combination, int]],
+        claim: store.Claim,
+        cost_seconds: float,
+    ) -> None:
+        """Move the marks to what was claimed last; an empty claim begins at the heads again."""
+        now = boottime()
+        for place, mark in asked:
+            if mark == 0:
+                pause = max(_RESCAN_SECONDS, _RESCAN_SHARE * cost_seconds)
+                self._rescan_at[place] = now + pause
+            reached = claim.marks.get(place)
+            if reached is not None:
+                self._marks[place] = max(0, reached - _BEHIND_US)
+            elif not claim.jobs:
+                self._marks.pop(place, None)
+
+    def _wanted(self, place: store.Combination) -> bool:
+        return place.kind in self._kinds and serves(self._queues, place.queue)
