@@ -143,7 +143,7 @@ class Server:
             # Reset by the client, or gone: nothing to tell anybody.
             peer.interest = 0
         except Exception as error:
-            emit("http_failed", level="error", error=error)
+            emit("http_failed", "error", error=error)
             peer.interest = 0
         if not peer.interest:
             self._drop(peer)
@@ -233,7 +233,7 @@ class _Peer:
         try:
             return self._handler(request)
         except Exception as error:
-            emit("http_failed", level="error", error=error)
+            emit("http_failed", "error", error=error)
             return Response(500, b"Internal Server Error\n")
 
     def _send(self) -> bool:

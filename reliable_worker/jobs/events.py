@@ -31,7 +31,7 @@ Subscriber = Callable[[Event], None]
 _subscribers: tuple[Subscriber, ...] = ()
 
 
-def emit(event: str, /, level: str = "info", **fields: object) -> None:
+def emit(event: str, level: str = "info", /, **fields: object) -> None:
     """Tell every subscriber. Never raises, never blocks; levels: debug info warning error."""
     subscribers = _subscribers
     if not subscribers:

@@ -58,11 +58,11 @@ def _warned(  # noqa: PLR0917 -- the signature is that of warnings.showwarning
     line: str | None = None,
 ) -> None:
     text = f"{category.__name__}: {message}"
-    emit("warning", level="warning", message=text, where=f"{filename}:{lineno}")
+    emit("warning", "warning", message=text, where=f"{filename}:{lineno}")
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    emit("uncaught", level="error", error=error, where=threading.current_thread().name)
+    emit("uncaught", "error", error=error, where=threading.current_thread().name)
     _show_stack(kind, trace)
 
 
@@ -70,13 +70,13 @@ def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is SystemExit:
         return
     where = args.thread.name if args.thread is not None else None
-    emit("uncaught", level="error", error=args.exc_value or args.exc_type.__name__, where=where)
+    emit("uncaught", "error", error=args.exc_value or args.exc_type.__name__, where=where)
     _show_stack(args.exc_type, args.exc_traceback)
 
 
 def _unraisable(args: sys.UnraisableHookArgs) -> None:
     where = getattr(args.object, "__qualname__", type(args.object).__name__)
-    emit("uncaught", level="error", error=args.exc_value or args.exc_type.__name__, where=where)
+    emit("uncaught", "error", error=args.exc_value or args.exc_type.__name__, where=where)
     _show_stack(args.exc_type, args.exc_traceback)
 
 

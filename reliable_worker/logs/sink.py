@@ -144,4 +144,4 @@ class Sink:
         with self._counting:
             self._reported_at = now
             count, self._dropped = self._dropped, 0
-        emit("logs_dropped", level="warning", count=count)
+        emit("logs_dropped", "warning", count=count)

@@ -26,9 +26,7 @@ _CANCEL_SECONDS = 1.0
 class JobContext:
     """Implements `Job[Any]`; the fields below the line are the worker's."""
 
-    def __init__(
-        self, shared: Shared, job: ClaimedJob, payload: object, deadline: float
-    ) -> None:
+    def __init__(self, shared: Shared, job: ClaimedJob, payload: object, deadline: float) -> None:
         self._job = job
         self.id = job.id
         self.kind = job.kind
@@ -44,7 +42,6 @@ class JobContext:
         self.finished = False  # committed by transaction() or finish()
         self.unknown = False  # a COMMIT whose outcome could not be learned
         self.fault = False  # the finishing transaction met an infrastructure fault
-        self.own_statement = False  # … in a statement of ours, not of the handler
         self.xid: str | None = None  # the finishing transaction that holds the completion
         self.busy: Connection | None = None  # where a statement of the handler may be running
 

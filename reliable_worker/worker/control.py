@@ -18,7 +18,7 @@ from reliable_worker.jobs.errors import BudgetExceeded
 from reliable_worker.jobs.events import emit
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, Fault, classify, connect
-from reliable_worker.postgres.migrate import check_range
+from reliable_worker.postgres.marks import check_range
 from reliable_worker.settings import Settings
 
 

@@ -71,8 +71,13 @@ class Execution:
         if context is not None and context.unknown:
             # Nothing is written and nothing renewed: the database or the lease's end decides.
             self.shared.book.drop(self.job.lease)
-            emit("job_abandoned", "warning", reason="unknown", duration_seconds=duration,
-                 **self.job.facts())
+            emit(
+                "job_abandoned",
+                "warning",
+                reason="unknown",
+                duration_seconds=duration,
+                **self.job.facts(),
+            )
             return
         self._conclude(error, duration)
 
@@ -95,11 +100,10 @@ class Execution:
         job, context = self.job, self.context
         payload = context.payload if context is not None else None
         fault = context.fault if context is not None else False
-        own_statement = context.own_statement if context is not None else False
         ending = Ending(
             error=error,
             text="" if error is None else describe(error, payload),
-            infrastructure=error is not None and _is_infrastructure(error, own_statement, fault),
+            infrastructure=error is not None and _is_infrastructure(error, fault),
             stop=self.shared.stop_word(),
         )
         outcome = decide(job, ending, self.shared.policy)
@@ -108,8 +112,13 @@ class Execution:
             outcome = Abandon()
         if isinstance(outcome, Abandon):
             self.shared.book.drop(job.lease)
-            emit("job_abandoned", "warning", reason=outcome.reason, duration_seconds=duration,
-                 **job.facts())
+            emit(
+                "job_abandoned",
+                "warning",
+                reason=outcome.reason,
+                duration_seconds=duration,
+                **job.facts(),
+            )
             return
         effects = context.effects if context is not None and isinstance(outcome, Complete) else []
         self.shared.finisher.submit(Finished(job, outcome, effects, duration, payload))
@@ -118,8 +127,9 @@ class Execution:
         """The job's own transaction committed; what came after cannot undo that."""
         if error is not None:
             payload = self.context.payload if self.context is not None else None
-            emit("error_after_commit", "warning", error=describe(error, payload),
-                 **self.job.facts())
+            emit(
+                "error_after_commit", "warning", error=describe(error, payload), **self.job.facts()
+            )
         emit("job_succeeded", duration_seconds=duration, **self.job.facts())
 
     # -- in the heartbeat thread and the main loop ----------------------------------------------
@@ -166,18 +176,12 @@ class Execution:
         return " < ".join(names)
 
 
-def _is_infrastructure(error: BaseException, own_statement: bool, fault: bool) -> bool:
+def _is_infrastructure(error: BaseException, fault: bool) -> bool:
     """Whether the database, not the job, is to blame.
 
-    A lost connection is always the infrastructure's; lock and statement timeouts only in our own
-    statements (in the handler's they are its own failures). `fault`: the finishing transaction
-    said so itself.
+    A lost connection is always the infrastructure's. Lock and statement timeouts are it only in
+    our own statements, which say so by `fault`; in the handler's they are its own failures.
     """
     if isinstance(error, Cancelled):
         return False
-    if fault:
-        return True
-    kind = classify(error) if isinstance(error, psycopg.Error) else Fault.FAILURE
-    if own_statement:
-        return kind in (Fault.INFRASTRUCTURE, Fault.TRANSIENT)
-    return kind is Fault.INFRASTRUCTURE
+    return fault or (isinstance(error, psycopg.Error) and classify(error) is Fault.INFRASTRUCTURE)

@@ -65,7 +65,7 @@ def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> li
             raise TransactionBroken("an effect ended the transaction it belongs to")
         backend = store.verify_transaction(conn)[1]
     except (psycopg.Error, TransactionBroken) as error:
-        if conn.closed or isinstance(error, psycopg.OperationalError) and not error.sqlstate:
+        if conn.closed or (isinstance(error, psycopg.OperationalError) and not error.sqlstate):
             conn.close()
             for item in items:
                 item.interruptions += 1

@@ -27,9 +27,7 @@ _RESCAN_SHARE = 30.0
 class Places:
     """The combinations this process claims from. Used by the producer's thread; `heard` by any."""
 
-    def __init__(
-        self, queues: tuple[str, ...], kinds: Collection[str], *, suspects: bool
-    ) -> None:
+    def __init__(self, queues: tuple[str, ...], kinds: Collection[str], *, suspects: bool) -> None:
         self._queues = queues
         self._kinds = frozenset(kinds)
         self._suspects = suspects

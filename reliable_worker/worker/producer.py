@@ -112,7 +112,9 @@ class Producer:
         started_at = boottime()
         shared.book.claiming(True)
         try:
-            with shared.control.use(settings.claim_timeout_seconds, "claim_timeout_seconds") as conn:
+            with shared.control.use(
+                settings.claim_timeout_seconds, "claim_timeout_seconds"
+            ) as conn:
                 if self._lost_reply is not None and not self._recover(conn):
                     return [], _RECOVER_SECONDS
                 self._places.refresh(conn, idle=self._idle_polls > 0)
@@ -126,8 +128,9 @@ class Producer:
             shared.book.claiming(False)
         self._places.claimed(asked, claim, boottime() - started_at)
         if claim.jobs:
-            emit("claimed", "debug", count=len(claim.jobs),
-                 duration_seconds=boottime() - started_at)
+            emit(
+                "claimed", "debug", count=len(claim.jobs), duration_seconds=boottime() - started_at
+            )
         return claim.jobs, claim.due_seconds
 
     def _claim(

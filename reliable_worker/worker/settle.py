@@ -161,16 +161,30 @@ def _say(item: Finished, outcome: Outcome) -> None:
     facts = item.facts
     match outcome:
         case RetryLater():
-            emit("job_failed", "warning", error=outcome.error, reason=outcome.reason,
-                 retry_seconds=outcome.delay_seconds, outcome="retried", **facts)
+            emit(
+                "job_failed",
+                "warning",
+                error=outcome.error,
+                reason=outcome.reason,
+                retry_seconds=outcome.delay_seconds,
+                outcome="retried",
+                **facts,
+            )
         case Bury(reason="discarded"):
             emit("job_discarded", "warning", error=outcome.error, **facts)
         case Bury():
-            emit("job_failed", "error", error=outcome.error, reason=outcome.reason,
-                 outcome="dead", **facts)
+            emit(
+                "job_failed",
+                "error",
+                error=outcome.error,
+                reason=outcome.reason,
+                outcome="dead",
+                **facts,
+            )
         case Refund():
-            emit("job_released", reason=outcome.reason, retry_seconds=outcome.delay_seconds,
-                 **facts)
+            emit(
+                "job_released", reason=outcome.reason, retry_seconds=outcome.delay_seconds, **facts
+            )
         case SnoozeUntil():
             emit("job_snoozed", retry_seconds=outcome.seconds, **facts)
         case Release():

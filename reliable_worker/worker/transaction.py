@@ -88,7 +88,6 @@ def transaction(context: JobContext) -> Iterator[Transaction]:
     with _connection(context) as conn:
         _open(context, conn)
         try:
-            context.own_statement = False
             context.busy = conn
             for query, params in context.effects:
                 conn.execute(query, params)
@@ -133,7 +132,6 @@ def _connection(context: JobContext) -> Iterator[Connection]:
         context.check()
         if lease.remaining() <= 0:
             raise LeaseLost("the lease could not be renewed for the finishing transaction")
-    context.own_statement = True
     asked_at = boottime()
     try:
         conn = shared.pool.getconn(timeout=settings.query_timeout_seconds)
@@ -203,7 +201,6 @@ def _close(context: JobContext, conn: Connection) -> None:
     if status is not TransactionStatus.INTRANS and not conn.closed:
         _torn(context)
     try:
-        context.own_statement = True
         xid, backend = store.verify_transaction(conn)
     except BaseException as error:
         _give_up(context, conn)

@@ -32,7 +32,7 @@ class Answer(Enum):
 
 
 def resolve(shared: Shared, lease: Lease, backend: store.Backend | None) -> Answer:
-    """What became of this lease's COMMIT, within the lease that is left (but a connect at least)."""
+    """What became of this lease's COMMIT, asked while the lease lasts (one connect at least)."""
     settings = shared.settings
     seconds = max(settings.connect_timeout_seconds, lease.remaining())
     deadline = Deadline(min(seconds, settings.lease_seconds), "lease_seconds")

@@ -19,7 +19,7 @@ from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.outcome import Policy
 from reliable_worker.jobs.retry import Backoff
 from reliable_worker.postgres.database import check_dsn, make_pool
-from reliable_worker.postgres.migrate import SchemaMismatch
+from reliable_worker.postgres.marks import SchemaMismatch
 from reliable_worker.process import Child, Loop, Role, Stop
 from reliable_worker.settings import Settings
 from reliable_worker.worker.control import Control
@@ -168,9 +168,9 @@ class Worker:
         stopped_at = self._stopped_at
         if stopped_at is not None and now >= stopped_at + settings.drain_grace_seconds:
             self._cancel()
-        if self._child.role is Role.QUARANTINE and not self._slots.busy:
-            if now - self._producer.worked_at >= settings.quarantine_idle_seconds:
-                self._producer.stop()
+        idle = 0.0 if self._slots.busy else now - self._producer.worked_at
+        if self._child.role is Role.QUARANTINE and idle >= settings.quarantine_idle_seconds:
+            self._producer.stop()
         self._show_pool()
 
     def _cancel(self) -> None:
