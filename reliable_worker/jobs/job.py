@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from reliable_worker.jobs.lease import Lease
@@ -98,11 +98,11 @@ class ClaimedJob:
     """A row just claimed. The payload stays text until the job's own guard decodes it."""
 
     lease: Lease
-    key: str
+    key: str = field(repr=False)  # a traceback may show a repr: neither key nor payload leaves
     kind: str
     queue: str
     priority: int
-    payload_text: str
+    payload_text: str = field(repr=False)
     attempt: int
     max_attempts: int
     crashes: int
