@@ -14,9 +14,8 @@ from reliable_worker.jobs.errors import AlreadyFinished
 from reliable_worker.jobs.job import ClaimedJob, Params, Transaction
 from reliable_worker.postgres.database import Connection
 from reliable_worker.worker import transaction as finishing
+from reliable_worker.worker.effects import Effect
 from reliable_worker.worker.shared import Shared
-
-Effect = tuple[Any, Params | None]
 
 # A cancel request goes over a connection of its own; the statement it is meant for is bounded by
 # its own timeouts anyhow.
@@ -40,6 +39,7 @@ class JobContext:
         self.shared = shared
         self.effects: list[Effect] = []
         self.finished = False  # committed by transaction() or finish()
+        self.resolving = False  # a COMMIT was sent: what it did is being asked
         self.unknown = False  # a COMMIT whose outcome could not be learned
         self.fault = False  # the finishing transaction met an infrastructure fault
         self.xid: str | None = None  # the finishing transaction that holds the completion

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 
@@ -40,7 +39,7 @@ class Execution:
     """The run of `job` in slot `slot`."""
 
     shared: Shared
-    handler: Handler[Any]
+    handler: Handler
     job: ClaimedJob
     slot: int
     thread: threading.Thread
@@ -145,8 +144,8 @@ class Execution:
 
     def watch(self, now: float) -> None:
         """Cancel by time: local deadline, timeout; then notice a thread that does not heed."""
-        if self.ended:
-            return
+        if self.ended or (self.context is not None and self.context.resolving):
+            return  # nothing to cancel: between a COMMIT and the knowledge of what it did
         lease = self.job.lease
         if now >= lease.until and lease.expire():
             emit("lease_lost", "warning", reason="deadline", **self.job.facts())

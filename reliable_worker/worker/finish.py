@@ -23,7 +23,7 @@ from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Complete, Outcome
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.worker import group, settle
-from reliable_worker.worker.context import Effect
+from reliable_worker.worker.effects import Effect
 from reliable_worker.worker.shared import Shared
 
 # Jobs per group transaction: at 64 the commit's cost is spread thin, and a group of single-row

@@ -18,6 +18,7 @@ from reliable_worker.jobs.errors import LeaseLost, TransactionBroken
 from reliable_worker.jobs.events import emit
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, proves_rollback
+from reliable_worker.worker import effects
 from reliable_worker.worker.unknown import Answer, resolve
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> li
         return items
     for item in completed:
         succeeded(finisher, item)
-    if not tags <= PLAIN_TAGS:
+    if not tags <= effects.PLAIN_TAGS:
         store.discard_all(conn)
     return rest
 
@@ -95,26 +96,11 @@ def _effects(finisher: Finisher, conn: Connection, items: list[Finished]) -> set
     tags: set[str] = set()
     for item in items:
         try:
-            tags |= run_effects(conn, item)
+            tags |= effects.run(conn, item.effects)
         except psycopg.Error as error:
             if error.sqlstate in _LOCK_TROUBLE:
                 finisher.alone(item.job.kind)
             raise
-    return tags
-
-
-# Statements that leave nothing behind in a session.
-PLAIN_TAGS = {"INSERT", "UPDATE", "DELETE", "MERGE"}
-
-
-def run_effects(conn: Connection, item: Finished) -> set[str]:
-    """Run one job's effects; raises psycopg.Error. The statements' tags: INSERT, SELECT, …"""
-    tags: set[str] = set()
-    for number, (query, params) in enumerate(item.effects):
-        cursor = conn.execute(query, params)
-        tags.add((cursor.statusmessage or "").split(" ")[0])
-        if number == 0:
-            failpoints.reach("after_first_effect")
     return tags
 
 

@@ -22,6 +22,7 @@ from reliable_worker.jobs.outcome import Release
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, Fault, classify
+from reliable_worker.postgres.marks import SchemaMismatch
 from reliable_worker.worker.finish import BACKLOG_JOBS, Finished
 from reliable_worker.worker.places import Places
 from reliable_worker.worker.shared import Shared
@@ -53,7 +54,7 @@ class Producer:
         self._idle_polls = 0
         self._lost_reply: store.Backend | None = None
         self.worked_at = boottime()  # when a claim last brought a job
-        self.failure: ReliableWorkerError | None = None  # ends the process: a schema that misfits
+        self.failure: SchemaMismatch | None = None  # ends the process
         self.thread = threading.Thread(target=self._run, name="producer", daemon=True)
 
     def wake(self) -> None:
@@ -202,8 +203,11 @@ class Producer:
         if kind is Fault.TRANSIENT:
             return full_jitter(_LOOK_SECONDS)
         emit("claim_failed", "warning", error=describe(error), reason=kind.value)
-        if isinstance(error, ReliableWorkerError) and kind is Fault.FAILURE:
+        if isinstance(error, SchemaMismatch) and not self._shared.board.ready:
+            # Never worked: end with the line that says why. A process that did work goes on
+            # asking: whoever migrated past it will replace it, or migrate back.
             self.failure = error
+            self._stop.set()
         pause = self._shared.settings.claim_pause_seconds
         return pause / 2 + full_jitter(pause / 2)
 

@@ -7,13 +7,12 @@ by a name from a payload.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from reliable_worker.enqueue.app import App, Handler, load_app
 from reliable_worker.settings import Settings
 
 
-def load_handlers(settings: Settings) -> Mapping[str, Handler[Any]]:
+def load_handlers(settings: Settings) -> Mapping[str, Handler]:
     """Kind → handler. Raises what `load_app` raises: one line that says what is wrong."""
     app = App() if settings.app is None else load_app(settings.app)
     return app.handlers

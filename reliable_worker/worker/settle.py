@@ -27,10 +27,9 @@ from reliable_worker.jobs.outcome import (
 )
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, Fault, classify, proves_rollback
+from reliable_worker.worker import effects
 from reliable_worker.worker.group import (
-    PLAIN_TAGS,
     lost,
-    run_effects,
     succeeded,
     unknown,
     verified,
@@ -84,7 +83,7 @@ def _transact(finisher: Finisher, conn: Connection, item: Finished) -> list[Fini
         lost(finisher, item)
         return []
     try:
-        tags = run_effects(conn, item)
+        tags = effects.run(conn, item.effects)
         if not verified(conn, xid):
             raise TransactionBroken("an effect ended the transaction it belongs to")
         backend = store.verify_transaction(conn)[1]
@@ -102,7 +101,7 @@ def _transact(finisher: Finisher, conn: Connection, item: Finished) -> list[Fini
     if tag != "COMMIT":
         return _effect_failed(finisher, conn, item, TransactionBroken(f"COMMIT answered {tag}"))
     succeeded(finisher, item)
-    if not tags <= PLAIN_TAGS:
+    if not tags <= effects.PLAIN_TAGS:
         store.discard_all(conn)
     return []
 

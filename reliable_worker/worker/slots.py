@@ -9,11 +9,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from reliable_worker.enqueue.app import Handler
 from reliable_worker.jobs.job import ClaimedJob
+from reliable_worker.jobs.outcome import Release
 from reliable_worker.worker.execution import Execution
+from reliable_worker.worker.finish import Finished
 from reliable_worker.worker.heartbeat import Heartbeat
 from reliable_worker.worker.shared import Shared
 
@@ -60,6 +61,10 @@ class Slot:
 
     def _execute(self, job: ClaimedJob) -> None:
         shared = self._slots.shared
+        if shared.stop:
+            # claimed before the stop, not begun after it
+            shared.finisher.submit(Finished(job, Release("unstarted")))
+            return
         handler = self._slots.handlers[job.kind]
         execution = Execution(shared, handler, job, self.index, self.thread)
         self.execution = execution
@@ -80,7 +85,7 @@ class Slots:
         self,
         shared: Shared,
         count: int,
-        handlers: Mapping[str, Handler[Any]],
+        handlers: Mapping[str, Handler],
         on_free: Callable[[], None],
     ) -> None:
         self.shared = shared

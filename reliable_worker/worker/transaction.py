@@ -29,6 +29,7 @@ from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import Params, Transaction
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, Fault, classify, proves_rollback
+from reliable_worker.worker import effects
 from reliable_worker.worker.unknown import Answer, resolve
 
 if TYPE_CHECKING:
@@ -89,10 +90,7 @@ def transaction(context: JobContext) -> Iterator[Transaction]:
         _open(context, conn)
         try:
             context.busy = conn
-            for query, params in context.effects:
-                conn.execute(query, params)
-            if context.effects:
-                failpoints.reach("after_first_effect")
+            effects.run(conn, context.effects)
             yield Guarded(conn)
         except BaseException as error:
             context.busy = None
@@ -236,7 +234,9 @@ def _ask(context: JobContext, backend: store.Backend, error: psycopg.Error) -> N
     """COMMIT was sent and not answered: find out, or say that it is unknown."""
     job = context.claimed
     emit("finish_unknown", "warning", **job.facts())
+    context.resolving = True
     answer = resolve(context.shared, job.lease, backend)
+    context.resolving = False
     emit("finish_resolved", reason=answer.value, **job.facts())
     if answer is Answer.COMMITTED:
         _finished(context)
@@ -254,7 +254,9 @@ def _ask(context: JobContext, backend: store.Backend, error: psycopg.Error) -> N
 
 def _learn(context: JobContext) -> Answer:
     """The block ended our transaction itself; the row tells with which result."""
+    context.resolving = True
     answer = resolve(context.shared, context.claimed.lease, None)
+    context.resolving = False
     if answer is Answer.COMMITTED:
         _finished(context)
     elif answer is Answer.UNKNOWN:

@@ -18,6 +18,7 @@ from reliable_worker.jobs.lease import Lease
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import connect
+from reliable_worker.process import Stop
 from reliable_worker.worker.shared import Shared
 
 _PAUSE_SECONDS = 0.2
@@ -32,17 +33,28 @@ class Answer(Enum):
 
 
 def resolve(shared: Shared, lease: Lease, backend: store.Backend | None) -> Answer:
-    """What became of this lease's COMMIT, asked while the lease lasts (one connect at least)."""
+    """What became of this lease's COMMIT.
+
+    An outage is waited for, as everything here waits for it: the fence stays the judge however
+    long it takes. UNKNOWN after a lease of not getting the row's lock, or when this process has
+    to stop.
+    """
     settings = shared.settings
-    seconds = max(settings.connect_timeout_seconds, lease.remaining())
-    deadline = Deadline(min(seconds, settings.lease_seconds), "lease_seconds")
+    locked: Deadline | None = None
+    stopping: Deadline | None = None
     pause = threading.Event()
-    while not deadline.passed:
+    while True:
         try:
             return _read(shared, lease, backend)
-        except (psycopg.Error, ReliableWorkerError, OSError):
-            pause.wait(full_jitter(_PAUSE_SECONDS))
-    return Answer.UNKNOWN
+        except (psycopg.Error, ReliableWorkerError, OSError) as error:
+            if getattr(error, "sqlstate", None) == _LOCKED:
+                locked = locked or Deadline(settings.lease_seconds, "lease_seconds")
+            if shared.stop >= Stop.DRAIN:
+                seconds = settings.release_timeout_seconds
+                stopping = stopping or Deadline(seconds, "release_timeout_seconds")
+        if (locked is not None and locked.passed) or (stopping is not None and stopping.passed):
+            return Answer.UNKNOWN
+        pause.wait(full_jitter(_PAUSE_SECONDS))
 
 
 def _read(shared: Shared, lease: Lease, backend: store.Backend | None) -> Answer:

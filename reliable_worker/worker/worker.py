@@ -8,7 +8,6 @@ listener are threads. Quarantine processes are the same with one slot and suspec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import psycopg
 
@@ -19,7 +18,6 @@ from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.outcome import Policy
 from reliable_worker.jobs.retry import Backoff
 from reliable_worker.postgres.database import check_dsn, make_pool
-from reliable_worker.postgres.marks import SchemaMismatch
 from reliable_worker.process import Child, Loop, Role, Stop
 from reliable_worker.settings import Settings
 from reliable_worker.worker.control import Control
@@ -73,7 +71,7 @@ class _Words:
         self._loop.send({"say": "failed", "exit": code, "line": line})
         return code
 
-    def ready(self, handlers: Mapping[str, Handler[Any]]) -> int:
+    def ready(self, handlers: Mapping[str, Handler]) -> int:
         self._loop.send({"say": "ready", "kinds": sorted(handlers)})
         return EXIT_DONE
 
@@ -81,7 +79,7 @@ class _Words:
 class Worker:
     """The parts of one process and the order in which they start and stop."""
 
-    def __init__(self, child: Child, handlers: Mapping[str, Handler[Any]]) -> None:
+    def __init__(self, child: Child, handlers: Mapping[str, Handler]) -> None:
         settings: Settings = child.settings
         self._child = child
         self._handlers = handlers
@@ -127,7 +125,7 @@ class Worker:
         self._loop.run(self._done)
         failure = self._producer.failure
         self._close()
-        if isinstance(failure, SchemaMismatch):
+        if failure is not None:
             self._loop.send({"say": "failed", "exit": EXIT_SCHEMA, "line": str(failure)})
             return EXIT_SCHEMA
         return EXIT_DONE

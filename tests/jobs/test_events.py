@@ -23,7 +23,7 @@ def test_every_subscriber_hears_everything_in_order() -> None:
     heard: list[tuple[str, Event]] = []
     events.subscribe(lambda event: heard.append(("first", event)))
     events.subscribe(lambda event: heard.append(("second", event)))
-    events.emit("job_started", level="debug", job_id=7)
+    events.emit("job_started", "debug", job_id=7)
     events.emit("job_succeeded", job_id=7)
     assert [(who, event.name) for who, event in heard] == [
         ("first", "job_started"),
@@ -46,7 +46,7 @@ def test_a_failing_subscriber_reaches_neither_the_emitter_nor_the_next(error: Ex
 
     events.subscribe(fail)
     events.subscribe(heard.append)
-    events.emit("claim_failed", level="error", error="x")
+    events.emit("claim_failed", "error", error="x")
     assert [event.name for event in heard] == ["claim_failed"]
 
 

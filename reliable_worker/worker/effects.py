@@ -1,0 +1,69 @@
+"""Running the effects a handler recorded, inside the transaction that completes its job.
+
+Floor 3. Effects of many jobs share a transaction, so one that ended it would commit its neighbours'
+completions without their effects. Therefore each is sent as exactly one statement (the extended
+protocol takes no more), a statement that ends or begins a transaction is refused unsent, and the
+transaction is looked at after each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg.pq import TransactionStatus
+from psycopg.sql import Composable
+
+from reliable_worker.jobs import failpoints
+from reliable_worker.jobs.errors import TransactionBroken
+from reliable_worker.jobs.job import Params
+from reliable_worker.postgres.database import Connection
+
+Effect = tuple[Any, Params | None]
+
+# Statements that leave nothing behind in a session.
+PLAIN_TAGS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
+
+# Blanks and comments before the first word; a comment inside a comment only makes the word
+# unreadable, and the look at the transaction afterwards decides.
+_BEFORE = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z]+")
+_CONTROL = frozenset(
+    {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"}
+)
+
+
+def run(conn: Connection, effects: Sequence[Effect]) -> set[str]:
+    """Run one job's effects in order; the statements' tags (INSERT, SELECT, …).
+
+    Raises psycopg.Error, and `TransactionBroken` for a statement that ends the transaction.
+    """
+    tags: set[str] = set()
+    for number, (query, params) in enumerate(effects):
+        word = _first_word(query)
+        if word in _CONTROL:
+            raise TransactionBroken(
+                f"effect {number + 1} is {word}: effects run inside the job's transaction "
+                "and cannot end or begin one"
+            )
+        # binary: asks for the extended protocol also where there are no parameters
+        cursor = conn.execute(query, params, binary=True)
+        tags.add((cursor.statusmessage or "").split(" ")[0])
+        if conn.info.transaction_status is not TransactionStatus.INTRANS:
+            raise TransactionBroken(f"effect {number + 1} ended the transaction it belongs to")
+        if number == 0:
+            failpoints.reach("after_first_effect")
+    return tags
+
+
+def _first_word(query: object) -> str:
+    if isinstance(query, Composable):
+        text = query.as_string()
+    elif isinstance(query, bytes):
+        text = query.decode("utf-8", "replace")
+    else:
+        text = str(query)
+    before = _BEFORE.match(text)
+    word = _WORD.match(text, before.end() if before else 0)
+    return word.group().upper() if word else ""
