@@ -9,7 +9,15 @@ import pytest
 
 from reliable_worker.jobs.events import Event
 from reliable_worker.jobs.job import ClaimedJob
-from reliable_worker.jobs.outcome import Bury, Complete, Refund, Release, RetryLater, SnoozeUntil
+from reliable_worker.jobs.outcome import (
+    Bury,
+    Complete,
+    Outcome,
+    Refund,
+    Release,
+    RetryLater,
+    SnoozeUntil,
+)
 from reliable_worker.worker.finish import Finished
 from reliable_worker.worker.shared import Shared
 from tests.fixtures.waiting import wait_until
@@ -85,7 +93,9 @@ def test_a_failing_effect_fails_its_own_job_only(
     assert error[0].startswith("CheckViolation [23514] constraint effects_job_check")
 
 
-@pytest.mark.parametrize("statement", ["ROLLBACK", "/* x */ commit", "ROLLBACK; BEGIN", "SELECT 1; COMMIT", "end"])
+@pytest.mark.parametrize(
+    "statement", ["ROLLBACK", "/* x */ commit", "ROLLBACK; BEGIN", "SELECT 1; COMMIT", "end"]
+)
 def test_an_effect_that_ends_the_transaction_hurts_nobody_else(
     shared: Shared, claimed: Claim, conn: psycopg.Connection, statement: str
 ) -> None:
@@ -119,7 +129,7 @@ def test_each_other_outcome_is_one_fenced_statement(
     shared: Shared, claimed: Claim, conn: psycopg.Connection
 ) -> None:
     jobs = claimed(5)
-    outcomes = [
+    outcomes: list[Outcome] = [
         RetryLater(60, "no luck", "error"),
         Bury("no hope", "error"),
         Release(),
