@@ -148,7 +148,7 @@ class Reload:
         )
 
     def _fail(self, line: str) -> None:
-        emit("reload_failed", level="error", error=line)
+        emit("reload_failed", "error", error=line)
         self._end()
 
     def _end(self) -> None:

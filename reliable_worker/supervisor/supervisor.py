@@ -223,7 +223,7 @@ class Supervisor:
     def _hire_failed(self, place: Place, error: OSError, now: float) -> None:
         """No process to be had: the machine's trouble, tried again like a death before ready."""
         line = f"cannot fork a {place.role} process: {error.strerror}"
-        emit("fork_failed", level="error", role=str(place.role), error=line)
+        emit("fork_failed", "error", role=str(place.role), error=line)
         place.due_at = now + place.pace.died(0.0)
         if self._ladder is None and self._budget.died(place.role) and not self._was_ready:
             self._give_up(Failure(1, line))
