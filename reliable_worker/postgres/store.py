@@ -128,11 +128,13 @@ def complete_many(conn: Conn, leases: Sequence[Lease]) -> tuple[set[int], str | 
 
 
 def retry(conn: Conn, lease: Lease, delay_seconds: float, error: str) -> bool:
+    """Failed, to be tried again later; False: the lease is lost."""
     params = (lease.id, lease.owner, lease.fence, delay_seconds, error)
     return statements.run(conn, "retry", params).rowcount == 1
 
 
 def bury(conn: Conn, lease: Lease, error: str) -> bool:
+    """Failed for good; False: the lease is lost."""
     params = (lease.id, lease.owner, lease.fence, error)
     return statements.run(conn, "bury", params).rowcount == 1
 
@@ -143,11 +145,13 @@ def release(conn: Conn, leases: Sequence[Lease]) -> set[int]:
 
 
 def refund(conn: Conn, lease: Lease, delay_seconds: float) -> bool:
+    """Give back after a fault, later and counted; False: the lease is lost."""
     params = (lease.id, lease.owner, lease.fence, delay_seconds)
     return statements.run(conn, "refund", params).rowcount == 1
 
 
 def snooze(conn: Conn, lease: Lease, delay_seconds: float) -> bool:
+    """Later, as the handler asked; False: the lease is lost."""
     params = (lease.id, lease.owner, lease.fence, delay_seconds)
     return statements.run(conn, "snooze", params).rowcount == 1
 
@@ -191,6 +195,7 @@ def terminate(conn: Conn, backend: Backend) -> bool:
 
 
 def begin(conn: Conn) -> None:
+    """Begin a READ COMMITTED transaction."""
     statements.run(conn, "begin")
 
 
@@ -200,6 +205,7 @@ def commit(conn: Conn) -> str:
 
 
 def rollback(conn: Conn) -> None:
+    """Give the transaction up."""
     statements.run(conn, "rollback")
 
 
@@ -209,4 +215,5 @@ def discard_all(conn: Conn) -> None:
 
 
 def listen(conn: Conn) -> None:
+    """Hear notifications on this connection from now on."""
     statements.run(conn, "listen")

@@ -112,6 +112,7 @@ def verified(conn: Connection, xid: str | None) -> bool:
 
 
 def succeeded(finisher: Finisher, item: Finished) -> None:
+    """Acknowledged: the completion and its effects are committed."""
     finisher.shared.book.drop(item.job.lease)
     emit("job_succeeded", **item.facts)
 
@@ -127,7 +128,7 @@ def unknown(finisher: Finisher, item: Finished, backend: store.Backend) -> bool:
     """Resolve one job of a group whose COMMIT went unanswered; True: do it again."""
     emit("finish_unknown", "warning", **item.job.facts())
     answer = resolve(finisher.shared, item.job.lease, backend)
-    emit("finish_resolved", reason=answer.value, **item.job.facts())
+    emit("finish_resolved", outcome=answer.value, **item.job.facts())
     if answer is Answer.ROLLED_BACK:
         item.interruptions += 1
         return True

@@ -99,7 +99,12 @@ def _transact(finisher: Finisher, conn: Connection, item: Finished) -> list[Fini
         conn.close()
         return [item] if unknown(finisher, item, backend) else []
     if tag != "COMMIT":
-        return _effect_failed(finisher, conn, item, TransactionBroken(f"COMMIT answered {tag}"))
+        return _effect_failed(
+            finisher,
+            conn,
+            item,
+            TransactionBroken(f"the commit was answered {tag}: nothing was committed"),
+        )
     succeeded(finisher, item)
     if not tags <= effects.PLAIN_TAGS:
         store.discard_all(conn)

@@ -221,7 +221,7 @@ def _close(context: JobContext, conn: Connection) -> None:
         return
     if tag != "COMMIT":
         context.claimed.lease.resume()
-        raise TransactionBroken(f"COMMIT was answered {tag}: nothing was committed")
+        raise TransactionBroken(f"the commit was answered {tag}: nothing was committed")
     _finished(context)
 
 
@@ -237,7 +237,7 @@ def _ask(context: JobContext, backend: store.Backend, error: psycopg.Error) -> N
     context.resolving = True
     answer = resolve(context.shared, job.lease, backend)
     context.resolving = False
-    emit("finish_resolved", reason=answer.value, **job.facts())
+    emit("finish_resolved", outcome=answer.value, **job.facts())
     if answer is Answer.COMMITTED:
         _finished(context)
     elif answer is Answer.ROLLED_BACK:

@@ -26,6 +26,8 @@ _LOCKED = "55P03"
 
 
 class Answer(Enum):
+    """What a COMMIT without a reply has done."""
+
     COMMITTED = "committed"
     ROLLED_BACK = "rolled_back"
     LOST = "lost"
