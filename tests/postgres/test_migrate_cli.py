@@ -1,0 +1,97 @@
+"""`reliable-worker migrate` says what the runner found, with the specified exit codes."""
+
+import json
+import subprocess
+
+import psycopg
+import pytest
+
+from tests.fixtures.commands import run_cli
+
+
+def migrate(dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_cli(["migrate", *words], {"DATABASE_URL": dsn})
+
+
+@pytest.mark.quick
+def test_up_installs_and_status_is_clean(empty_dsn: str) -> None:
+    before = migrate(empty_dsn, "status")
+    assert (before.returncode, before.stderr) == (4, "")
+    assert "the database has no schema: run `reliable-worker migrate up`" in before.stdout
+    up = migrate(empty_dsn, "up")
+    assert (up.returncode, up.stderr) == (0, "")
+    assert up.stdout == "applying 0001_jobs (expand)\nschema version 1\n"
+    again = migrate(empty_dsn, "up", "--json")
+    assert (again.returncode, json.loads(again.stdout)) == (0, {"applied": [], "version": 1})
+    status = migrate(empty_dsn, "status")
+    assert status.returncode == 0
+    assert "0001_jobs  expand  applied" in status.stdout
+    assert "schema version 1 fits this release" in status.stdout
+    assert migrate(empty_dsn, "verify").returncode == 0
+
+
+def test_status_for_programs(dsn: str) -> None:
+    done = migrate(dsn, "status", "--json")
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["version"], found["problem"]) == (0, 1, None)
+    assert (found["pending"], found["drift"], found["in_progress"]) == ([], [], False)
+    (mark,) = found["migrations"]
+    assert (mark["name"], mark["kind"], mark["state"]) == ("jobs", "expand", "applied")
+
+
+def test_a_dirty_schema_and_the_way_out(dsn: str, conn: psycopg.Connection) -> None:
+    conn.execute("UPDATE reliable_worker_migrations SET state = 'running', applied_at = NULL")
+    up = migrate(dsn, "up")
+    assert (up.returncode, up.stdout) == (4, "")
+    assert up.stderr.startswith("reliable-worker: the schema is dirty: migration 0001_jobs ")
+    assert len(up.stderr.splitlines()) == 1
+    assert migrate(dsn, "status").returncode == 4
+    assert migrate(dsn, "verify").returncode == 4
+    shown = migrate(dsn, "force", "1")
+    assert shown.returncode == 2
+    assert "0001_jobs: one transaction, so all of it or nothing; exists: jobs, " in shown.stdout
+    assert "nothing was changed: give --yes" in shown.stdout
+    assert migrate(dsn, "status").returncode == 4
+    assert migrate(dsn, "force", "1", "--yes").returncode == 0
+    assert migrate(dsn, "status").returncode == 0
+
+
+def test_drift(dsn: str, conn: psycopg.Connection) -> None:
+    conn.execute("UPDATE reliable_worker_migrations SET checksum = 'other'")
+    for verb in ("up", "verify"):
+        done = migrate(dsn, verb)
+        assert done.returncode == 1
+        assert "0001_jobs was changed after it was applied" in done.stdout + done.stderr
+
+
+def test_a_schema_from_the_future(dsn: str, conn: psycopg.Connection) -> None:
+    conn.execute(
+        "INSERT INTO reliable_worker_migrations (version, name, kind, checksum, state, applied_at)"
+        " VALUES (2, 'next', 'contract', '', 'applied', now())"
+    )
+    for verb in ("up", "status", "verify"):
+        done = migrate(dsn, verb)
+        assert done.returncode == 4
+        assert "newer than this release works with (1 to 1)" in done.stdout + done.stderr
+
+
+def test_another_migrator(dsn: str, conn: psycopg.Connection) -> None:
+    conn.execute("SELECT pg_advisory_lock(%s)", [int.from_bytes(b"rw_migra")])
+    done = migrate(dsn, "up", "--wait", "0")
+    assert done.returncode == 75
+    assert "another migrator" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["up", "--wait", "-1"], ["up", "--wait", "nan"], ["force"], ["force", "x"], []]
+)
+def test_usage(words: list[str]) -> None:
+    done = migrate("postgresql:///nowhere", *words)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_database() -> None:
+    done = migrate("postgresql://127.0.0.1:1/nowhere", "status")
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
