@@ -90,7 +90,7 @@ _TABLE = (
     _counter("failure_update_failures_total", "Failures that could not be recorded."),
     _counter("errors_after_commit_total", "Handlers that raised after their job had committed."),
     _counter("unknown_finishes_total", "Commits whose reply was lost."),
-    _counter("resolved_finishes_total", "Lost replies whose outcome was found out.", "reason"),
+    _counter("resolved_finishes_total", "Lost replies whose outcome was found out.", "outcome"),
     _counter("stuck_threads_total", "Handlers that outlived their cancellation.", "queue", "kind"),
     # -- the database
     _counter("claim_failures_total", "Claims that failed."),
