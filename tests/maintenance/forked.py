@@ -82,7 +82,7 @@ class Forked:
         """End it whatever it does."""
         if self._code is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.wait()
+            self.wait(SECONDS)
         self._channel.close()
 
     def _read(self) -> None:

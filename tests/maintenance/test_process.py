@@ -44,7 +44,7 @@ def test_it_works_from_its_start_to_its_drain(conn: psycopg.Connection, brisk: S
         }
         assert process.board.contact > 0
         process.signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait(SECONDS) == 0
     left = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, %s)"
     wait_until(
         lambda: conn.execute(left, (f"rw:{process.boot}:",)).fetchone() == (0,),
@@ -56,6 +56,6 @@ def test_it_works_from_its_start_to_its_drain(conn: psycopg.Connection, brisk: S
 def test_without_a_schema_it_says_so_and_exits_4(empty_dsn: str) -> None:
     with forked(make_settings(empty_dsn)) as process:
         failed = process.wait_for("failed")
-        assert (failed["exit"], process.wait()) == (4, 4)
+        assert (failed["exit"], process.wait(SECONDS)) == (4, 4)
         assert "migrate up" in failed["line"]
         assert not process.board.ready

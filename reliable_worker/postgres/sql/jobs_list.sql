@@ -1,7 +1,7 @@
 -- Jobs for an operator's eyes, newest first; payloads and keys stay out.
 --
--- $1 state text, $2 queue text, $3 kind text: each null for all · $4 only ids under this one bigint,
--- null for the newest · $5 limit int
+-- $1 state text, $2 queue text, $3 kind text: each null for all · $4 only ids under this one
+-- bigint, null for the newest · $5 limit int
 -- One row per job; times without zone, in UTC, because a session's own zone may push the last
 -- hours of the year 9999 into a year that clients cannot read.
 -- Called by `jobs list`.

@@ -30,8 +30,9 @@ SET
         WHEN attempts < max_attempts
             -- 2^40 s is past any maximum: the exponent is bounded so that it cannot overflow
             THEN clock_timestamp() + make_interval(
-                secs => least($5::float8 * power(2, least(greatest(attempts, 1) - 1, 40)), $6::float8)
-                    * (1 + $7::float8 * random())
+                secs => least(
+                    $5::float8 * power(2, least(greatest(attempts, 1) - 1, 40)), $6::float8
+                ) * (1 + $7::float8 * random())
             )
         ELSE available_at
     END,
