@@ -7,6 +7,7 @@ supervisor and what its children do; each imports its floor after the fork, in t
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -14,26 +15,54 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reliable_worker.cli.options import add_settings, config_path, flags
 from reliable_worker.supervisor.signals import Signals
 
 if TYPE_CHECKING:
     from reliable_worker.process import Child, ChildMain, Role
     from reliable_worker.settings import Settings
 
+DESCRIPTION = """Run jobs until told to stop.
+
+SIGTERM and SIGINT drain: nothing more is claimed, what cannot end in time is released.
+SIGHUP reads the settings file again and replaces the processes one by one.
+SIGQUIT kills everything at once. The schema is never changed: `migrate up` does that.
+"""
+EXAMPLES = """examples:
+  reliable-worker run --app shop.jobs:app
+  reliable-worker run --app shop.jobs:app --queue mail --workers 8 --processes 2
+  reliable-worker run --app shop.jobs:app --drain
+"""
 _FLUSH_SECONDS = 0.5
 
 
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define the verb's arguments."""
+    parser = subparsers.add_parser(
+        "run", usage="reliable-worker run [OPTIONS]", description=DESCRIPTION, epilog=EXAMPLES
+    )
+    ending = parser.add_mutually_exclusive_group()
+    ending.add_argument("--once", action="store_true", help="one claim of at most WORKERS jobs")
+    ending.add_argument("--drain", action="store_true", help="end when nothing can be claimed")
+    add_settings(parser, queues=True, app=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until told to stop; the exit code."""
+    return execute(flags(args), config=config_path(args), once=args.once, drain=args.drain)
+
+
 def execute(
-    flags: Mapping[str, object],
+    given: Mapping[str, object],
     *,
     config: Path | None = None,
     once: bool = False,
     drain: bool = False,
     mains: Mapping[Role, ChildMain] | None = None,
 ) -> int:
-    """Run until told to stop; the exit code. `mains`: other mains than the real ones, for tests.
+    """Run with the settings `given` as flags; the exit code. Once in a process.
 
-    Never called twice in a process.
+    `mains`: other mains than the real ones, for tests.
     """
     signals = Signals()  # before anything else: a SIGTERM from here on is kept, not lost
 
@@ -44,7 +73,7 @@ def execute(
     def read() -> Settings:
         from reliable_worker.settings import load
 
-        return load(flags, environ=os.environ, config=config)
+        return load(given, environ=os.environ, config=config)
 
     try:
         return _run(signals, read, once=once, drain=drain, mains=mains or _mains())
@@ -124,7 +153,8 @@ def _worker(child: Child) -> int:
 def _maintenance(child: Child) -> int:
     if (code := _check_url(child)) != 0:
         return code
-    main: ChildMain = importlib.import_module("reliable_worker.maintenance.service").main
+    from reliable_worker.maintenance.service import main
+
     return main(child)
 
 

@@ -160,7 +160,11 @@ class Supervisor:
     def _patience(self) -> float:
         now = boottime()
         due = [now + _TURN_SECONDS]
-        due += [p.due_at for p in self.staff.places if p.process is None and p.due_at > now]
+        due += [
+            place.due_at
+            for place in self.staff.places
+            if place.process is None and self._wanted(place, now)
+        ]
         if self._admin is not None and (deadline := self._admin.next_deadline()) is not None:
             due.append(deadline)
         return max(0.0, min(due) - now)
@@ -184,7 +188,10 @@ class Supervisor:
             return
         emit("shutdown_started", reason=reason)
         self._notifier.stopping()
-        self._ladder = Ladder(self.staff, self._obituaries, now, self.staff.settings.stop_seconds)
+        # Where nobody could start to work, there are no rows to free.
+        hopeless = self.failure is not None and self.failure.code in _HOPELESS
+        obituaries = Obituaries() if hopeless else self._obituaries
+        self._ladder = Ladder(self.staff, obituaries, now, self.staff.settings.stop_seconds)
 
     def _give_up(self, failure: Failure) -> None:
         if self.failure is None:

@@ -37,7 +37,8 @@ class Scripted:
         self.stubborn = False
         self.loop = Loop(child, on_stop=lambda level: None, on_message=self.hear, on_tick=self.tick)
         self.order(self.folder / child.role)
-        self.loop.send({"say": "ready", "kinds": kinds})
+        if self.code is None:
+            self.loop.send({"say": "ready", "kinds": kinds})
 
     def run(self) -> int:
         self.loop.run(self.done)
@@ -73,6 +74,9 @@ class Scripted:
             case "start":  # start:slot:job:fence
                 slot, job, fence = map(int, arguments)
                 board.start(slot, job, fence)
+                board.set_held(len(board.started()))
+            case "end":
+                board.end(int(arguments[0]))
                 board.set_held(len(board.started()))
             case "stuck":
                 board.mark_stuck(int(arguments[0]))
