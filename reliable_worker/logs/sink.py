@@ -94,12 +94,14 @@ class Sink:
             self._outlet.wait(min(left, WAIT_SECONDS))
 
     def _run(self) -> None:
-        while not (self._closing and not self.pending):
-            if self.pump():
+        while True:
+            if not self.pump():
+                self._outlet.wait(WAIT_SECONDS)
+            elif self._closing:
+                return
+            else:
                 with contextlib.suppress(Empty):
                     self._unwritten = self._queue.get(timeout=REPORT_SECONDS)
-            else:
-                self._outlet.wait(WAIT_SECONDS)
 
     def _write_all(self) -> bool:
         """Write until the queue is empty (True) or there is no room."""
