@@ -69,6 +69,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "thread_stuck": (_count("stuck_threads_total"),),
     # -- the database
     "claim_failed": (_count("claim_failures_total"),),
+    "claim_recovered": (_count("claims_recovered_total", "count"),),
     "connection_lent": (_count("pool_wait_seconds", "wait_seconds"),),
     "database_connected": (_count("database_connects_total"),),
     "listener_lost": (_count("listener_losses_total"),),
@@ -88,6 +89,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "child_exited": (_count("child_exits_total"),),
     "child_restarted": (_count("child_restarts_total"),),
     "child_killed": (_count("child_kills_total"),),
+    "fork_failed": (_count("fork_failures_total"),),
     "reload_complete": (_count("reloads_total", result="complete"),),
     "reload_failed": (_count("reloads_total", result="failed"),),
     # -- the observers

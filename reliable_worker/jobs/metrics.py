@@ -70,7 +70,8 @@ _TABLE = (
     _counter("children_started_total", "Child processes forked.", "role"),
     _counter("child_exits_total", "Child processes that ended.", "role", "cause"),
     _counter("child_restarts_total", "Child processes replaced.", "reason"),
-    _counter("child_kills_total", "Child processes the supervisor killed.", "reason"),
+    _counter("child_kills_total", "Child processes the supervisor killed.", "role", "cause"),
+    _counter("fork_failures_total", "Child processes that could not be forked.", "role"),
     _counter("reloads_total", "Reloads (SIGHUP) by their result.", "result"),
     # -- jobs
     _counter("jobs_claimed_total", "Jobs taken by claims."),
@@ -84,7 +85,7 @@ _TABLE = (
     _histogram("run_seconds", "How long runs took.", RUN_BUCKETS),
     _histogram("wait_seconds", "From due to started.", WAIT_BUCKETS),
     # -- leases and finishing
-    _counter("leases_lost_total", "Leases found taken by another."),
+    _counter("leases_lost_total", "Leases taken by another, or not renewed in time."),
     _counter("stale_finishes_total", "Completions refused by the fence."),
     _counter("renewal_failures_total", "Renewals that failed and were tried again."),
     _counter("failure_update_failures_total", "Failures that could not be recorded."),
@@ -94,6 +95,7 @@ _TABLE = (
     _counter("stuck_threads_total", "Handlers that outlived their cancellation.", "queue", "kind"),
     # -- the database
     _counter("claim_failures_total", "Claims that failed."),
+    _counter("claims_recovered_total", "Jobs found whose claim had committed unheard."),
     _histogram("claim_seconds", "How long a claim took.", STATEMENT_BUCKETS),
     Metric("pool_connections", "gauge", "Connections by lane and state.", ("lane", "state")),
     _histogram("pool_wait_seconds", "How long a connection was waited for.", STATEMENT_BUCKETS),
