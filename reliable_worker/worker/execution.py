@@ -17,7 +17,7 @@ import psycopg
 from reliable_worker.enqueue.app import Handler
 from reliable_worker.jobs import failpoints
 from reliable_worker.jobs.deadline import boottime
-from reliable_worker.jobs.errors import Cancelled, LeaseLost, describe
+from reliable_worker.jobs.errors import Cancelled, JobTimeout, LeaseLost, describe
 from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Abandon, Complete, Ending, decide
@@ -160,9 +160,13 @@ class Execution:
             self.shared.on_stuck()
 
     def interrupt(self) -> None:
-        """Cancel the statement the handler's transaction is running, once it was cancelled."""
+        """Cancel the statement the handler's transaction is running, once its time is over.
+
+        Not for a drain: a finishing transaction may commit, its own budget is shorter.
+        """
         context = self.context
-        if context is not None and self.job.lease.cancellation.reason is not None:
+        reason = self.job.lease.cancellation.reason
+        if context is not None and isinstance(reason, JobTimeout | LeaseLost):
             context.interrupt()
 
     def _stack(self) -> str:

@@ -22,6 +22,7 @@ from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Complete, Outcome
 from reliable_worker.jobs.retry import full_jitter
+from reliable_worker.postgres.database import Fault, classify
 from reliable_worker.worker import group, settle
 from reliable_worker.worker.effects import Effect
 from reliable_worker.worker.shared import Shared
@@ -50,7 +51,7 @@ class Finished:
     duration_seconds: float = 0.0
     payload: object = None  # to mask its strings in the message of an effect's error
     interruptions: int = 0  # infrastructure faults after its transaction had begun
-    uncertain: bool = False  # an earlier try of a single statement went unanswered
+    uncertain: bool = False  # an earlier try may have been written
     alone: bool = False  # not in a group: it failed there, or its row was locked
     facts: dict[str, object] = field(init=False)
 
@@ -110,11 +111,11 @@ class Finisher:
             item = self._items[0]
             if not self._groups(item):
                 if not batch:
+                    self._writing += 1
                     batch.append(self._items.popleft())
                 break
+            self._writing += 1  # first: `backlog` must never miss one
             batch.append(self._items.popleft())
-            self._writing = len(batch)
-        self._writing = len(batch)
         return batch
 
     def _groups(self, item: Finished) -> bool:
@@ -137,7 +138,10 @@ class Finisher:
         except (psycopg.Error, PoolTimeout, ReliableWorkerError, OSError) as error:
             self.troubled = True
             emit("failure_update_failed", "warning", error=describe(error), count=len(batch))
-            self._items.extendleft(reversed(batch))
+            if classify(error) in (Fault.INFRASTRUCTURE, Fault.TRANSIENT):
+                self._items.extendleft(reversed(batch))
+            else:
+                self._items.extend(batch)  # refused: it must not keep the others waiting
             self._wake.clear()
             self._wake.wait(full_jitter(_PAUSE_SECONDS))
             return
@@ -145,6 +149,8 @@ class Finisher:
             # A defect of ours must not end the thread: each job is tried by itself, later.
             emit("failure_update_failed", "error", error=describe(error), count=len(batch))
             again = batch
+            for item in batch:
+                item.uncertain = True  # it may have been written all the same
             self._wake.wait(_PAUSE_SECONDS)
         for item in again:
             item.alone = True

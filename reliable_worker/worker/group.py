@@ -17,7 +17,7 @@ from reliable_worker.jobs import failpoints
 from reliable_worker.jobs.errors import LeaseLost, TransactionBroken
 from reliable_worker.jobs.events import emit
 from reliable_worker.postgres import store
-from reliable_worker.postgres.database import Connection, proves_rollback
+from reliable_worker.postgres.database import Connection, Fault, classify, proves_rollback
 from reliable_worker.worker import effects
 from reliable_worker.worker.unknown import Answer, resolve
 
@@ -58,15 +58,16 @@ def _begin(finisher: Finisher, item: Finished) -> bool:
 def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> list[Finished]:
     store.begin(conn)
     done, xid = store.complete_many(conn, [item.job.lease for item in items])
+    completed = [item for item in items if item.job.id in done]
+    rest = [item for item in items if item.job.id not in done]
+    if xid is None:
+        store.rollback(conn)
+        return rest
     try:
-        completed = [item for item in items if item.job.id in done]
-        rest = [item for item in items if item.job.id not in done]
         tags = _effects(finisher, conn, completed)
-        if not verified(conn, xid):
-            raise TransactionBroken("an effect ended the transaction it belongs to")
-        backend = store.verify_transaction(conn)[1]
-    except (psycopg.Error, TransactionBroken) as error:
-        if conn.closed or (isinstance(error, psycopg.OperationalError) and not error.sqlstate):
+        backend = verify(conn, xid)
+    except Exception as error:  # an effect's parameters can raise anything
+        if isinstance(error, psycopg.Error) and classify(error) is Fault.INFRASTRUCTURE:
             conn.close()
             for item in items:
                 item.interruptions += 1
@@ -104,11 +105,16 @@ def _effects(finisher: Finisher, conn: Connection, items: list[Finished]) -> set
     return tags
 
 
-def verified(conn: Connection, xid: str | None) -> bool:
-    """The transaction is healthy and still the one that holds the completion."""
-    if conn.info.transaction_status is not TransactionStatus.INTRANS:
-        return False
-    return xid is None or store.verify_transaction(conn)[0] == xid
+def verify(conn: Connection, xid: str) -> store.Backend:
+    """The backend of a transaction that is healthy and still the one with the completion.
+
+    Raises psycopg.Error, and `TransactionBroken` when it is not.
+    """
+    if conn.info.transaction_status is TransactionStatus.INTRANS:
+        found, backend = store.verify_transaction(conn)
+        if found == xid:
+            return backend
+    raise TransactionBroken("an effect ended the transaction it belongs to")
 
 
 def succeeded(finisher: Finisher, item: Finished) -> None:

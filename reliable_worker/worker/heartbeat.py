@@ -10,6 +10,8 @@ from __future__ import annotations
 import threading
 
 from reliable_worker.jobs.deadline import boottime
+from reliable_worker.jobs.errors import describe
+from reliable_worker.jobs.events import emit
 from reliable_worker.worker.execution import Execution
 from reliable_worker.worker.renewal import LeaseBook
 
@@ -54,8 +56,14 @@ class Heartbeat:
                 wait = min(wait, max(0.01, execution.next_look_seconds(boottime())))
             self._wake.wait(wait)
             self._wake.clear()
-            execution = self._execution
-            if execution is not None:
-                execution.watch(boottime())
-                execution.interrupt()
-                self._book.renew_due()
+            try:
+                self._beat()
+            except Exception as error:  # no memory, say: the next beat may have some
+                emit("heartbeat_failed", "error", error=describe(error))
+
+    def _beat(self) -> None:
+        execution = self._execution
+        if execution is not None:
+            execution.watch(boottime())
+            execution.interrupt()
+            self._book.renew_due()

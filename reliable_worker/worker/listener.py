@@ -8,9 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-import psycopg
-
-from reliable_worker.jobs.errors import ReliableWorkerError, describe
+from reliable_worker.jobs.errors import describe
 from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres import store
@@ -49,7 +47,7 @@ class Listener:
                     pause = _FIRST_PAUSE_SECONDS
                     self._notified("")  # what was said while nobody listened
                     self._hear(conn)
-            except (psycopg.Error, ReliableWorkerError, OSError) as error:
+            except Exception as error:  # whatever it is: polling goes on, listening is tried again
                 emit("listener_lost", "warning", error=describe(error))
                 self._stop.wait(full_jitter(pause))
                 pause = min(pause * 2, _LAST_PAUSE_SECONDS)

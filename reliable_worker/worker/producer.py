@@ -93,12 +93,13 @@ class Producer:
         if finisher.backlog >= BACKLOG_JOBS or (finisher.troubled and finisher.backlog):
             return _LOOK_SECONDS  # after an outage what is held is settled before more is taken
         indexes = self._slots.reserve()
-        room = self._shared.settings.prefetch - self._slots.waiting
+        alone = self._suspects or self._once
+        room = 0 if alone else self._shared.settings.prefetch - self._slots.waiting
         if not indexes:
             return _LOOK_SECONDS
         try:
             jobs, due_seconds = self._attempt(indexes, max(0, room))
-        except (psycopg.Error, ReliableWorkerError, OSError) as error:
+        except Exception as error:
             self._slots.free(indexes)
             return self._failed(error)
         self._dispatch(jobs, indexes)
@@ -203,13 +204,16 @@ class Producer:
         if kind is Fault.TRANSIENT:
             return full_jitter(_LOOK_SECONDS)
         emit("claim_failed", "warning", error=describe(error), reason=kind.value)
+        if not isinstance(error, psycopg.Error | ReliableWorkerError | OSError):
+            # A defect of ours, perhaps after the claim: whatever it took is given back.
+            self._lost_reply = self._shared.control.backend
         if isinstance(error, SchemaMismatch) and not self._shared.board.ready:
             # Never worked: end with the line that says why. A process that did work goes on
             # asking: whoever migrated past it will replace it, or migrate back.
             self.failure = error
             self._stop.set()
         pause = self._shared.settings.claim_pause_seconds
-        return pause / 2 + full_jitter(pause / 2)
+        return pause + full_jitter(pause / 2)
 
     def _pause(self, got: int, asked: int, due_seconds: float | None) -> float:
         """Until the next claim: none while claims come back full, then 5, 10, 20 … ms."""

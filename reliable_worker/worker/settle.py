@@ -32,8 +32,9 @@ from reliable_worker.worker.group import (
     lost,
     succeeded,
     unknown,
-    verified,
+    verify,
 )
+from reliable_worker.worker.unknown import Answer, resolve
 
 if TYPE_CHECKING:
     from reliable_worker.worker.finish import Finished, Finisher
@@ -77,17 +78,19 @@ def _complete(finisher: Finisher, conn: Connection, item: Finished) -> list[Fini
 
 def _transact(finisher: Finisher, conn: Connection, item: Finished) -> list[Finished]:
     store.begin(conn)
-    xid = store.complete(conn, item.job.lease)
+    lease = item.job.lease
+    xid = store.complete(conn, lease)
     if xid is None:
         store.rollback(conn)
-        lost(finisher, item)
+        if not (item.uncertain and resolve(finisher.shared, lease, None) is Answer.COMMITTED):
+            lost(finisher, item)
+        else:
+            succeeded(finisher, item)
         return []
     try:
         tags = effects.run(conn, item.effects)
-        if not verified(conn, xid):
-            raise TransactionBroken("an effect ended the transaction it belongs to")
-        backend = store.verify_transaction(conn)[1]
-    except (psycopg.Error, TransactionBroken) as error:
+        backend = verify(conn, xid)
+    except Exception as error:  # an effect's parameters can raise anything
         return _effect_failed(finisher, conn, item, error)
     try:
         failpoints.reach("before_commit")

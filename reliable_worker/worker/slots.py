@@ -11,8 +11,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from reliable_worker.enqueue.app import Handler
+from reliable_worker.jobs.errors import describe
+from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
-from reliable_worker.jobs.outcome import Release
+from reliable_worker.jobs.outcome import Ending, Release, decide
 from reliable_worker.worker.execution import Execution
 from reliable_worker.worker.finish import Finished
 from reliable_worker.worker.heartbeat import Heartbeat
@@ -72,6 +74,10 @@ class Slot:
         self.heartbeat.begin(execution)
         try:
             execution.run()
+        except Exception as error:  # a defect of ours: the job is tried again, the slot goes on
+            emit("execution_failed", "error", error=describe(error), **job.facts())
+            outcome = decide(job, Ending(error, describe(error)), shared.policy)
+            shared.finisher.submit(Finished(job, outcome))
         finally:
             self.heartbeat.end()
             shared.board.end(self.index)

@@ -211,7 +211,6 @@ def _close(context: JobContext, conn: Connection) -> None:
     try:
         failpoints.reach("before_commit")
         tag = store.commit(conn)
-        failpoints.reach("after_commit")
     except psycopg.Error as error:
         if proves_rollback(error):
             _give_up(context, conn)
@@ -219,10 +218,14 @@ def _close(context: JobContext, conn: Connection) -> None:
         conn.close()
         _ask(context, backend, error)
         return
+    except BaseException:  # before anything was sent
+        _give_up(context, conn)
+        raise
     if tag != "COMMIT":
         context.claimed.lease.resume()
         raise TransactionBroken(f"the commit was answered {tag}: nothing was committed")
     _finished(context)
+    failpoints.reach("after_commit")
 
 
 def _finished(context: JobContext) -> None:
