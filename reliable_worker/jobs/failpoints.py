@@ -16,6 +16,7 @@ instead of sleeping. A hang ends when `<token>.go` appears.
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def _obey(order: _Order) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # to this thread, which would otherwise run on until another one has stopped the process
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "exit0":
             os._exit(0)
         case "raise":

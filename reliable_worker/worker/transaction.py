@@ -47,7 +47,9 @@ class Guarded:
 
     def execute(self, query: Any, params: Params | None = None) -> psycopg.Cursor[TupleRow]:
         self._check()
-        return self._conn.execute(query, params)
+        cursor = self._conn.execute(query, params)
+        failpoints.reach("after_first_effect")
+        return cursor
 
     def executemany(self, query: Any, params: Iterable[Params]) -> None:
         self._check()

@@ -1,0 +1,1 @@
+"""What must be shown true of the whole worker: real processes, signals and PostgreSQL."""
