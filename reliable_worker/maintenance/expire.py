@@ -7,6 +7,7 @@ Floor 4. Imports postgres and jobs.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import psycopg
@@ -73,8 +74,10 @@ class Expire:
 
     def _look(self, lane: Lane) -> bool:
         """Move the mark to the oldest claim still running; whether anything runs at all."""
+        if self._marks.mark == math.inf:  # the first tick: learn what time it is there
+            self._marks.ticked(lane.call(upkeep.clock), None)
         mark = self._marks.mark
-        seen = lane.call(partial(upkeep.oldest_running, since=mark, before=float("inf")))
+        seen = lane.call(partial(upkeep.oldest_running, since=mark, before=math.inf))
         self._marks.ticked(seen.now, seen.claimed_at)
         if seen.undated:
             lane.call(upkeep.date_running)

@@ -34,8 +34,7 @@ class Marks:
     """The mark and the full scan below it. One thread moves them, others may read `floor`."""
 
     def __init__(self) -> None:
-        # Nothing is known yet: the tick starts at the end of time and learns the clock, and the
-        # full scan, due at once, learns everything before it.
+        # Nothing is known yet, not even the time; the full scan, due at once, learns the past.
         self.mark = math.inf
         self.full = FullScan()
 

@@ -41,7 +41,7 @@ class Waking:
         self._say = say
         self._pace = Pace(settings.reap_seconds)
         self._after: tuple[str, str, int] = _BEGINNING
-        self._suspects = 0
+        self._suspects = -1  # what the parent was told last; -1: nothing by this process
 
     def due_at(self) -> float:
         # Without kinds there is nobody to wake.
@@ -78,7 +78,7 @@ class Waking:
         count = lane.call(
             lambda conn: upkeep.suspects(conn, served.kinds, served.queues, COUNT_LIMIT)
         )
-        if count or self._suspects:
+        if count or self._suspects:  # no news only where the last word was none
             self._say({"say": "suspects", "count": count})
         self._suspects = count
 

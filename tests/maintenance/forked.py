@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from reliable_worker.jobs import events
 from reliable_worker.jobs.board import Board, ChildBoard
 from reliable_worker.jobs.counters import Arena
 from reliable_worker.process import Child, Role, route_signals
@@ -65,7 +66,7 @@ class Forked:
         """What the death of the parent looks like from inside."""
         self._channel.shutdown(socket.SHUT_RDWR)
 
-    def wait(self, seconds: float = SECONDS) -> int:
+    def wait(self, seconds: float) -> int:
         """Its exit code, negative for a signal."""
 
         def ended() -> bool:
@@ -127,6 +128,7 @@ def forked(settings: Settings, **child: bool) -> Iterator[Forked]:
 
 def _live(child: Child) -> None:
     code = 70
+    events.clear()  # the test's own ears are not the child's
     try:
         from reliable_worker.maintenance import service
 

@@ -102,7 +102,7 @@ def test_no_lease_renewed_under_the_statement_is_taken(conn: psycopg.Connection,
         start.wait(timeout=20)
         while thread.is_alive() or len(taken) + len(renewed) < JOBS:
             taken += [one.job_id for one in upkeep.expire(ours, ALWAYS, 0.0, 3)]
-    thread.join(timeout=20)
+    thread.join(timeout=60)
     assert sorted(taken + renewed) == jobs
 
 

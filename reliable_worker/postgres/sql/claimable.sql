@@ -39,7 +39,8 @@ SELECT
     combination.priority,
     first.id IS NOT NULL AS due
 FROM combination
--- A LATERAL with a limit and not EXISTS, which the planner may turn into a hash of the backlog.
+-- A LATERAL with order and limit, and not EXISTS: that the planner may turn into a hash of the
+-- backlog, and without the order it may read the table until it meets the first.
 LEFT JOIN LATERAL (
     SELECT jobs.id
     FROM jobs
@@ -52,6 +53,7 @@ LEFT JOIN LATERAL (
         AND jobs.priority = combination.priority
         AND jobs.available_at <= now()
         AND jobs.attempts < jobs.max_attempts
+    ORDER BY jobs.available_at, jobs.id
     LIMIT 1
 ) AS first ON true
 ORDER BY combination.step

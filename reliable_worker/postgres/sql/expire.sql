@@ -8,8 +8,8 @@
 -- $1 float8: the mark, a claimed_at in epoch seconds below which nothing runs
 -- $2 float8: seconds the server must have been up
 -- $3 int: at most so many rows
--- Rows: id, queue, kind, run (the number of the attempt), owner (who lost it), dead; one row
--- per job taken
+-- Rows: one per job taken: id, queue, kind, run (the number of its attempt), owner (who lost
+--   it), dead
 WITH lapsed AS MATERIALIZED (
     SELECT id, attempts AS run, lease_owner
     FROM jobs

@@ -6,7 +6,7 @@
 -- $2 bigint[], $3 bigint[]: id and fence of each started job
 -- $4 int: the crash that buries
 -- $5 text: what is said of it, the signal or the exit code
--- Rows: id, queue, kind, run (the number of the attempt), owner, dead, one row per job freed
+-- Rows: one per job freed: id, queue, kind, run (the number of its attempt), owner, dead
 WITH struck AS MATERIALIZED (
     SELECT jobs.id, jobs.attempts AS run, jobs.lease_owner
     FROM unnest($2::bigint[], $3::bigint[]) AS started (id, fence)

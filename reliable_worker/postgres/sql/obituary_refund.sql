@@ -7,8 +7,7 @@
 -- $2 bigint[], $3 bigint[]: id and fence of the jobs that obituary_crash or obituary_timeout
 --   judges; one that was locked a moment ago must wait for its own verdict
 -- $4 float8: the mark, a claimed_at in epoch seconds below which nothing runs
--- Rows: id, queue, kind, run (the number of the attempt), owner, dead (false); one
--- row per job freed
+-- Rows: one per job freed: id, queue, kind, run (the number of its attempt), owner, dead (false)
 WITH judged AS MATERIALIZED (
     SELECT id, fence FROM unnest($2::bigint[], $3::bigint[]) AS named (id, fence)
 ),

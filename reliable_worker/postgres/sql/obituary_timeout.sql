@@ -6,7 +6,7 @@
 -- $2 bigint[], $3 bigint[]: id and fence of each stuck job
 -- $4 text: what is said of it
 -- $5 float8, $6 float8, $7 float8: backoff base and maximum in seconds, jitter as a share
--- Rows: id, queue, kind, run (the number of the attempt), owner, dead, one row per job freed
+-- Rows: one per job freed: id, queue, kind, run (the number of its attempt), owner, dead
 WITH stuck AS MATERIALIZED (
     SELECT jobs.id, jobs.attempts AS run, jobs.lease_owner
     FROM unnest($2::bigint[], $3::bigint[]) AS judged (id, fence)
