@@ -1,0 +1,52 @@
+"""`reliable-worker doctor`: what keeps, or may come to keep, a worker from working. Floor 7."""
+
+from __future__ import annotations
+
+import argparse
+
+from reliable_worker.cli import options, output
+from reliable_worker.cli.session import open_session
+from reliable_worker.enqueue.app import load_app
+from reliable_worker.postgres.doctor import examine
+
+DESCRIPTION = """Check the way to the database, its schema, the budgets, connections and privileges.
+
+Nothing is changed. With --app it also tells which waiting jobs have no handler. Ends with 0 when
+a worker can run, warnings or not; 1 when something must be mended; 3 when the database cannot be
+reached; 4 when the schema does not fit.
+"""
+EXAMPLES = """examples:
+  reliable-worker doctor
+  reliable-worker doctor --app shop.jobs:app --workers 16 --processes 4
+  reliable-worker doctor --json
+"""
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Define the verb's arguments."""
+    parser = subparsers.add_parser("doctor", description=DESCRIPTION, epilog=EXAMPLES)
+    options.add_json(parser)
+    options.add_settings(parser, queues=True, listed=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, print the findings, and say by the exit code whether a worker can run."""
+    settings = options.load_settings(args)
+    kinds = load_app(settings.app).handlers.keys() if settings.app else None
+    conn = open_session(settings)
+    try:
+        findings = list(examine(conn, settings, kinds))
+    finally:
+        conn.close()
+    if args.json:
+        output.print_json(findings)
+    else:
+        width = max(len(finding.check) for finding in findings)
+        for finding in findings:
+            level = output.paint(finding.level.ljust(4), _COLOURS[finding.level])
+            print(f"{level}  {finding.check.ljust(width)}  {output.text(finding.text)}")
+    failed = {finding.check for finding in findings if finding.level == "fail"}
+    if "schema" in failed:
+        return 4
+    return 1 if failed else 0
