@@ -40,6 +40,8 @@ _REASONS = (
     (r"too many|connection slots", "it has no free connection", "raise its max_connections"),
     (r"starting up|shutting down|recovery mode", "it is starting or stopping", "try again"),
     (r"read-write|read-only|hot standby", "it is a standby, which takes no writes", _URL),
+    (r"definition of service", "its service is not defined", "mend pg_service.conf"),
+    (r"invalid response|protocol", "what answers there is not PostgreSQL", _URL),
     (r"certificate|SSL|TLS", "TLS with it fails", f"{_URL}: sslmode and sslrootcert"),
     (r"refused", "nothing listens there", f"start PostgreSQL, or {_URL}"),
     (r"resolve|name or service|translate host", "its host name is not known", _URL),
@@ -86,8 +88,9 @@ def _database(error: Exception) -> tuple[int, str]:
 
 def reach(error: Exception) -> str:
     """Why a connection failed and the next step, without a word of the URL."""
+    words = re.sub(r"\"[^\"]*\"|'[^']*'", "", str(error))  # names, which may look like reasons
     for pattern, meaning, step in _REASONS:
-        if re.search(pattern, str(error), re.IGNORECASE):
+        if re.search(pattern, words, re.IGNORECASE):
             return f"{meaning}; {step}"
     state = getattr(error, "sqlstate", None)
     return f"{type(error).__name__}{f' [{state}]' if state else ''}; {_URL}"

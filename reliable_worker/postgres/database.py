@@ -23,6 +23,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from reliable_worker.jobs.deadline import Deadline, boottime
 from reliable_worker.jobs.errors import BudgetExceeded, ReliableWorkerError
+from reliable_worker.postgres.dsn import find_mistake
 from reliable_worker.settings import Settings
 
 T = TypeVar("T")
@@ -172,12 +173,16 @@ _connecting = threading.local()
 def check_dsn(url: str) -> dict[str, Any]:
     """The parts of a connection string; raises `InvalidUrl` with one line that hides it."""
     try:
-        return dict(pq_conninfo.conninfo_to_dict(url))
+        given = dict(pq_conninfo.conninfo_to_dict(url))
     except psycopg.Error:
         raise InvalidUrl(
             "DATABASE_URL is not a PostgreSQL connection string; "
             "write it as postgresql://user@host:5432/database"
         ) from None
+    mistake = find_mistake(given)
+    if mistake:
+        raise InvalidUrl(f"DATABASE_URL cannot be used: {mistake}; mend it")
+    return given
 
 
 def parameters(settings: Settings, *, lane: str, boot: str = "") -> dict[str, Any]:

@@ -100,8 +100,15 @@ def test_a_slip_of_usage_is_one_line_and_exit_2(
         f"postgresql://u:{SECRET}%zz@h/d",
         f"postgres//u:{SECRET}@h/d",
         f"host=h password='{SECRET}",
+        f"postgresql://u@h:{SECRET}/d",
+        f"postgresql://u:{SECRET}@h:99999/d",
+        f"postgresql://u:{SECRET}@h:0/d",
+        f"host=a,b,c port=1,2 password={SECRET}",
+        f"postgresql://u@h/d?sslmode={SECRET}",
+        f"postgresql://u@h/d?connect_timeout={SECRET}",
+        f"host=h hostaddr={SECRET}",
     ],
-    ids=range(6),
+    ids=range(13),
 )
 def test_a_malformed_url_is_exit_2(cli: Cli, words: tuple[str, ...], url: str) -> None:
     done = cli(*words, env={"DATABASE_URL": url})
