@@ -101,11 +101,12 @@ class Runner(threading.Thread):
             self._rests[service.name] = boottime() + FAILURE_PAUSE_SECONDS
 
     def _tell(self, service: Service, error: Exception) -> None:
-        event = "census_failed" if service.name == "census" else "reaper_failed"
+        census = service.name == "census"
+        event, level = ("census_failed", "warning") if census else ("reaper_failed", "error")
         at = boottime()
         last, untold = self._told.get(event, (float("-inf"), 0))
         if at - last < TELL_SECONDS:
             self._told[event] = (last, untold + 1)
             return
         self._told[event] = (at, 0)
-        emit(event, "warning", service=service.name, error=describe(error), untold=untold)
+        emit(event, level, service=service.name, error=describe(error), untold=untold)
