@@ -184,7 +184,7 @@ def check_privileges(missing: Collection[tuple[str, str]], account: str) -> list
     if not missing:
         return [Finding("privileges", "ok", f"{account} may do what the worker does")]
     return [
-        Finding("privileges", "fail", f"GRANT {privilege} ON {table} TO {account}")
+        Finding("privileges", "fail", f"{account} lacks {privilege} on table {table}: grant it")
         for table, privilege in missing
     ]
 

@@ -92,7 +92,7 @@ def test_a_missing_privilege_is_exit_1(cli: Cli, dsn: str, conn: Connection) -> 
         done = cli("doctor", "--json", env={"DATABASE_URL": url})
         assert done.code == 1
         texts = [finding["text"] for finding in done.json if finding["level"] == "fail"]
-        assert texts == [f"GRANT UPDATE ON jobs TO {role}"]
+        assert texts == [f"{role} lacks UPDATE on table jobs: grant it"]
     finally:
         conn.execute(f"DROP OWNED BY {role}")
         conn.execute(f"DROP ROLE {role}")

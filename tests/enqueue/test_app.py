@@ -117,7 +117,7 @@ def number(job: int) -> None: ...
 def dated(job: rw.Job[complex]) -> None: ...
 
 
-def undefined(job: rw.Job[Undefined]) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def undefined(job: rw.Job[Undefined]) -> None: ...  # type: ignore[name-defined]  # noqa: F821 on purpose
 
 
 @pytest.mark.parametrize(
