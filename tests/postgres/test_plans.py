@@ -100,7 +100,7 @@ def explain(conn: Conn, name: str, *arguments: str, options: str = "") -> Plan:
     """The plan of a statement with these SQL arguments; with ANALYZE it is run and undone."""
     with conn.transaction(force_rollback=True):
         conn.execute(f"PREPARE asked AS {statement(name)}".encode())
-        call = f"EXECUTE asked ({', '.join(arguments)})"
+        call = f"EXECUTE asked ({', '.join(arguments)})" if arguments else "EXECUTE asked"
         row = conn.execute(f"EXPLAIN (FORMAT JSON{options}) {call}".encode()).fetchone()
         conn.execute("DEALLOCATE asked")
     assert row is not None
@@ -116,9 +116,14 @@ def walk(plan: Plan) -> Iterator[Plan]:
 
 def scans(plan: Plan) -> list[tuple[str, str]]:
     """(alias, index or 'Seq Scan') of each read of jobs."""
-    found = [node for node in walk(plan) if node.get("Relation Name") == "jobs"]
-    read = [node for node in found if node["Node Type"] != "ModifyTable"]
-    return [(node["Alias"], str(node.get("Index Name", node["Node Type"]))) for node in read]
+    found = []
+    for node in walk(plan):
+        if node.get("Relation Name") != "jobs" or node["Node Type"] == "ModifyTable":
+            continue
+        bitmaps = [below for below in walk(node) if below["Node Type"] == "Bitmap Index Scan"]
+        for read in bitmaps or [node]:
+            found.append((str(node["Alias"]), str(read.get("Index Name", read["Node Type"]))))
+    return found
 
 
 PLACES = "ARRAY['default', 'other'], ARRAY['message', 'message'], ARRAY[5, 5]::int2[], ARRAY[0, 0]"
@@ -173,6 +178,42 @@ def test_a_holder_finds_its_rows_by_key(
     # ten rows of a table of a few pages are as well found by reading the pages
     few = {"Seq Scan"} if table.size <= 1_000 and arguments[0] != ONE[0] else set()
     assert used <= {"jobs_pkey"} | few
+
+
+BOOT = f"'{OWNER[:32]}'"
+SERVED = "ARRAY['message'], ARRAY[]::text[]"
+CLAIMABLE, SUSPECT, RUNNING_IDX = "jobs_claimable_idx", "jobs_suspect_idx", "jobs_expired_idx"
+
+# Upkeep runs every second for ever: nothing it reads may grow with the table.
+UPKEEP = [
+    ("expire", ["0", "0", "100"], {RUNNING_IDX, "jobs_pkey"}),
+    ("sweep", ["100"], {"jobs_exhausted_idx", "jobs_pkey"}),
+    ("date_running", [], {RUNNING_IDX, "jobs_pkey"}),
+    ("oldest_running", ["'-Infinity'", "'Infinity'"], {RUNNING_IDX}),
+    ("obituary_crash", [BOOT, *RUNS, "3", "'killed'"], {"jobs_pkey"}),
+    ("obituary_timeout", [BOOT, *RUNS, "'late'", "1", "64", "0"], {"jobs_pkey"}),
+    ("obituary_refund", [BOOT, *RUNS, "0"], {RUNNING_IDX, "jobs_pkey"}),
+    ("obituary_left", [BOOT, "0"], {RUNNING_IDX}),
+    ("held", [BOOT], {RUNNING_IDX}),
+    ("combinations", [], {CLAIMABLE}),
+    ("suspect_combinations", [], {SUSPECT}),
+    ("claimable", [SERVED, "''", "''", "-1", "100"], {CLAIMABLE}),
+    ("suspects", [SERVED, "100"], {SUSPECT}),
+    ("eligible", [SERVED, "100"], {CLAIMABLE, SUSPECT}),
+    ("census_ready", ["1000"], {CLAIMABLE, SUSPECT}),
+    ("census_running", ["0", "1000"], {RUNNING_IDX}),
+    ("census_dead", ["1000"], {"jobs_dead_idx"}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "indexes"), UPKEEP, ids=[u[0] for u in UPKEEP])
+def test_upkeep_reads_partial_indexes(
+    table: Table, name: str, arguments: list[str], indexes: set[str]
+) -> None:
+    with connect(make_settings(table.dsn), lane="maintenance") as conn:
+        used = {used for _, used in scans(explain(conn, name, *arguments))}
+    few = {"Seq Scan"} if table.size <= 1_000 else set()
+    assert used <= indexes | few
 
 
 @pytest.mark.parametrize(

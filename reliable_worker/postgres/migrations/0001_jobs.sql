@@ -11,7 +11,9 @@ CREATE DOMAIN job_payload AS jsonb
 CREATE TABLE jobs (
     -- ALWAYS: an id chosen by hand would meet the sequence later, in somebody else's INSERT
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    idempotency_key text NOT NULL CONSTRAINT jobs_idempotency_key_unique UNIQUE,
+    -- COLLATE "C" wherever text is indexed: keys are bytes, and an upgrade of the system's library
+    -- of collations cannot make a unique index miss the key that is already there
+    idempotency_key text COLLATE "C" NOT NULL CONSTRAINT jobs_idempotency_key_unique UNIQUE,
     payload         job_payload NOT NULL,
     state           text NOT NULL DEFAULT 'ready',
     attempts        integer NOT NULL DEFAULT 0,
@@ -22,8 +24,8 @@ CREATE TABLE jobs (
     last_error      text,
     created_at      timestamptz NOT NULL DEFAULT now(),
     completed_at    timestamptz,
-    queue           text NOT NULL DEFAULT 'default',
-    kind            text NOT NULL DEFAULT 'message',
+    queue           text COLLATE "C" NOT NULL DEFAULT 'default',
+    kind            text COLLATE "C" NOT NULL DEFAULT 'message',
     priority        smallint NOT NULL DEFAULT 5,
     fence           bigint NOT NULL DEFAULT 0,
     crashes         integer NOT NULL DEFAULT 0,
@@ -98,7 +100,7 @@ COMMENT ON COLUMN jobs.snoozes IS 'postponements in a row by the handler';
 
 -- What the built-in handler of kind "message" writes: one row per key, whatever is delivered twice.
 CREATE TABLE processed_messages (
-    idempotency_key text PRIMARY KEY,
+    idempotency_key text COLLATE "C" PRIMARY KEY,
     message         text NOT NULL,
     processed_at    timestamptz NOT NULL DEFAULT now()
 );
