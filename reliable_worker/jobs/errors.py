@@ -143,15 +143,17 @@ def _describe(error: BaseException, payload: object) -> str:
         return clean(str(error) or type(error).__name__)
     name = type(error).__name__
     state = getattr(error, "sqlstate", None)
-    if isinstance(state, str) and state:
+    state = state if isinstance(state, str) else ""
+    if state or type(error).__module__.startswith("psycopg"):
         # The message of a database error may quote a value of the row as well as its DETAIL
-        # does, so only its own words outside quotation marks are kept.
+        # does, and one of libpq a piece of a mistyped URL's password that it took for a host:
+        # only its own words outside quotation marks are kept.
         diag = getattr(error, "diag", None)
         constraint = getattr(diag, "constraint_name", None)
-        words = getattr(diag, "message_primary", None) or ""
+        words = _first_line(getattr(diag, "message_primary", None) or str(error))
         place = f" constraint {constraint}" if constraint else ""
-        words = _mask(re.sub(r'"[^"]*"|\'[^\']*\'', "[…]", _first_line(words)), payload)
-        return clean(f"{name} [{state}]{place}: {words}")
+        words = _mask(re.sub(r'"[^"]*"|\'[^\']*\'', "[…]", words), payload)
+        return clean(f"{name}{f' [{state}]' if state else ''}{place}: {words}")
     return clean(f"{name}: {_mask(_first_line(str(error)), payload)}".rstrip(": "))
 
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from psycopg import OperationalError
 
 from reliable_worker.jobs.errors import DecodeError, Discard, clean, describe
 
@@ -43,6 +44,11 @@ def test_a_database_error_is_class_sqlstate_and_constraint_without_detail() -> N
 def test_quoted_values_of_a_database_error_are_left_out() -> None:
     error = Database('invalid input syntax for type integer: "4111-1111-1111"', None)
     assert "4111" not in describe(error)
+
+
+def test_a_host_that_is_a_piece_of_a_password_is_left_out() -> None:
+    error = OperationalError("[Errno -2] failed to resolve host 's3cret': unknown\nmore")
+    assert describe(error) == "OperationalError: [Errno -2] failed to resolve host […]: unknown"
 
 
 @pytest.mark.parametrize(
