@@ -212,6 +212,11 @@ def rollback(conn: Conn) -> None:
 def discard_all(conn: Conn) -> None:
     """Return the session to its start-up options."""
     statements.run(conn, "discard_all")
+    # The server has forgotten its prepared statements. psycopg learns so only from an answer it
+    # looks at, which is that of a statement's first execution, and would execute names that are
+    # gone; what it then wants to deallocate is gone as well.
+    conn._prepared.clear()
+    conn._prepared._to_flush.clear()
 
 
 def listen(conn: Conn) -> None:
