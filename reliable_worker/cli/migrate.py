@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 
 from reliable_worker.cli import failures, options, output
 from reliable_worker.cli.session import open_session
@@ -69,6 +70,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _up(conn: Connection, args: argparse.Namespace) -> int:
+    # systemd's stop is an operator's Ctrl-C: the statement is cancelled, its file rolled back
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
     def say(text: str) -> None:
         if not args.json:
             print(text, flush=True)

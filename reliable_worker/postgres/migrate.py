@@ -17,10 +17,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
+from psycopg import pq
 
 from reliable_worker.jobs.deadline import Deadline
 from reliable_worker.jobs.errors import ReliableWorkerError, describe
-from reliable_worker.postgres.database import Connection, proves_rollback
+from reliable_worker.postgres.database import Connection
 from reliable_worker.postgres.lines import WORKER, Line, Migration
 from reliable_worker.postgres.marks import (
     Mark,
@@ -168,13 +169,12 @@ def _apply(conn: Connection, line: Line, migration: Migration, say: Say) -> None
         return
     _limits(conn, line, LOCK_TIMEOUT, STATEMENT_TIMEOUT)
     for left in reversed(range(LOCK_TRIES)):
-        execute(conn, line, "begin", _facts(migration))
         try:
+            execute(conn, line, "begin", _facts(migration))
             _apply_transaction(conn, line, migration)
-        except psycopg.Error as error:
-            if conn.closed or not proves_rollback(error):
-                raise  # the mark stays: whether the file is in is not known
-            execute(conn, line, "withdraw", [migration.version])
+        except (psycopg.Error, KeyboardInterrupt) as error:
+            if not _withdrawn(conn, line, migration) or isinstance(error, KeyboardInterrupt):
+                raise
             if error.sqlstate not in _BUSY:
                 raise MigrationFailed(
                     f"{migration.label} failed and was rolled back: {_words(error)}"
@@ -189,6 +189,17 @@ def _apply(conn: Connection, line: Line, migration: Migration, say: Say) -> None
         say(f"{migration.label}: a table is in use, trying again")
         # jittered, so as not to meet the same periodic transaction each time
         time.sleep(random.uniform(0.2, 1.0))
+
+
+def _withdrawn(conn: Connection, line: Line, migration: Migration) -> bool:
+    """Take the mark back if the file's transaction was rolled back for certain.
+
+    Asked in the same session, which is idle only after its COMMIT or ROLLBACK is done: a mark that
+    is still 'running' then proves that nothing of the file is in. A lost session proves nothing.
+    """
+    if conn.closed or conn.info.transaction_status is not pq.TransactionStatus.IDLE:
+        return False
+    return execute(conn, line, "withdraw", [migration.version]).rowcount == 1
 
 
 def _apply_transaction(conn: Connection, line: Line, migration: Migration) -> None:

@@ -12,6 +12,8 @@ import pytest
 from reliable_worker.postgres import migrate
 from reliable_worker.postgres.database import Connection, connect
 from reliable_worker.postgres.lines import BadMigration, Line
+from tests.faults.proxy import Proxy
+from tests.faults.wire import is_commit
 from tests.fixtures.configuration import make_settings
 from tests.fixtures.waiting import wait_until
 from tests.postgres.migrator import make_line, write_line
@@ -48,15 +50,15 @@ def start(directory: Path, dsn: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def kill_in_the_gate(directory: Path, dsn: str) -> None:
-    """Start a migrator, wait until it stands in the held file, kill it."""
+def end_in_the_gate(directory: Path, dsn: str, by: signal.Signals) -> None:
+    """Start a migrator, wait until it stands in the held file, end it."""
     ask(dsn, "CREATE TABLE gate ()")
     process = start(directory, dsn)
     sleeping = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
     try:
         wait_until(lambda: ask(dsn, sleeping), PROCESS_SECONDS, "the migrator in its file")
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(by)
         process.communicate(timeout=PROCESS_SECONDS)
     ask(dsn, "DROP TABLE gate")
 
@@ -96,7 +98,7 @@ def test_a_held_lock_is_not_waited_for_longer_than_asked(
 
 def test_a_killed_migrator_leaves_a_dirty_schema(empty_dsn: str, tmp_path: Path) -> None:
     line = write_line(tmp_path, {"0001_a": TABLE, "0002_b": f"CREATE TABLE b ();\n{HELD}"})
-    kill_in_the_gate(tmp_path, empty_dsn)
+    end_in_the_gate(tmp_path, empty_dsn, signal.SIGKILL)
     with connect(make_settings(empty_dsn), lane="migrate") as conn:
         with pytest.raises(migrate.SchemaMismatch, match="dirty: migration 0002_b"):
             migrate.up(conn, line)  # waits until the server has noticed that its client is gone
@@ -114,7 +116,7 @@ def test_a_killed_migrator_leaves_a_dirty_schema(empty_dsn: str, tmp_path: Path)
 def test_a_migrator_killed_outside_a_transaction(empty_dsn: str, tmp_path: Path) -> None:
     steps = "\n-- next statement\n".join(["CREATE TABLE b ();", HELD, "CREATE TABLE c ();"])
     line = write_line(tmp_path, {"0001_a": TABLE, "0002_b": f"-- transactional: no\n{steps}"})
-    kill_in_the_gate(tmp_path, empty_dsn)
+    end_in_the_gate(tmp_path, empty_dsn, signal.SIGKILL)
     with connect(make_settings(empty_dsn), lane="migrate") as conn:
         forced = migrate.force(conn, line, 2, confirmed=True)
         assert forced.found == (
@@ -123,6 +125,41 @@ def test_a_migrator_killed_outside_a_transaction(empty_dsn: str, tmp_path: Path)
         assert forced.changes == ("0002_b: marked applied",)
         assert migrate.up(conn, line) == []
         assert migrate.status(conn, line).problem is None
+
+
+def test_an_interrupted_migrator_leaves_nothing(empty_dsn: str, tmp_path: Path) -> None:
+    """Ctrl-C cancels the statement, and its file is rolled back in the same session."""
+    line = write_line(tmp_path, {"0001_a": TABLE, "0002_b": f"CREATE TABLE b ();\n{HELD}"})
+    end_in_the_gate(tmp_path, empty_dsn, signal.SIGINT)
+    assert states(empty_dsn) == [(1, "applied")]
+    with connect(make_settings(empty_dsn), lane="migrate") as conn:
+        assert [each.label for each in migrate.up(conn, line)] == ["0002_b"]
+
+
+def test_a_lost_answer_to_the_commit(dsn: str, proxy: Proxy, tmp_path: Path) -> None:
+    line = write_line(tmp_path, {"0001_a": TABLE})
+    trap = proxy.drop_reply(is_commit)
+    with connect(make_settings(proxy.url(dsn)), lane="migrate") as conn:
+        with pytest.raises(psycopg.OperationalError):
+            migrate.up(conn, line)
+        trap.wait(PROCESS_SECONDS)
+    with connect(make_settings(dsn), lane="migrate") as conn:
+        assert migrate.up(conn, line) == []
+        migrate.check_range(conn, line)
+
+
+def test_a_session_lost_before_the_commit(dsn: str, proxy: Proxy, tmp_path: Path) -> None:
+    line = write_line(tmp_path, {"0001_a": TABLE})
+    trap = proxy.drop_request(is_commit)
+    with connect(make_settings(proxy.url(dsn)), lane="migrate") as conn:
+        with pytest.raises(psycopg.OperationalError):
+            migrate.up(conn, line)
+        trap.wait(PROCESS_SECONDS)
+    with connect(make_settings(dsn), lane="migrate") as conn:
+        with pytest.raises(migrate.SchemaMismatch, match="dirty"):
+            migrate.up(conn, line)
+        assert "missing: a" in migrate.force(conn, line, 0, confirmed=True).found[0]
+        assert len(migrate.up(conn, line)) == 1
 
 
 def test_a_migration_in_progress_is_not_dirty(empty_dsn: str, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+import sys
 
 import psycopg
 import pytest
 
-from tests.fixtures.commands import run_cli
+from reliable_worker.cli.main import INTERRUPTED
+from tests.fixtures.commands import ROOT, clean_environment, run_cli
+from tests.fixtures.waiting import wait_until
 
 
 def migrate(dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -80,6 +83,31 @@ def test_another_migrator(dsn: str, conn: psycopg.Connection) -> None:
     done = migrate(dsn, "up", "--wait", "0")
     assert done.returncode == 75
     assert "another migrator" in done.stderr
+
+
+def test_a_stopped_migrate_leaves_nothing(empty_dsn: str) -> None:
+    """SIGTERM, as `systemctl stop` sends it, while another transaction holds what it needs."""
+    with psycopg.connect(empty_dsn) as blocker, psycopg.connect(empty_dsn) as looking:
+        looking.autocommit = True
+        blocker.execute("CREATE TABLE processed_messages ()")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "reliable_worker", "migrate", "up"],
+            env=clean_environment(DATABASE_URL=empty_dsn),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        try:
+            wait_until(lambda: looking.execute(waiting).fetchone(), 30, "the migration waits")
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+        assert process.returncode == INTERRUPTED
+        marks = looking.execute("SELECT count(*) FROM reliable_worker_migrations").fetchone()
+        assert marks == (0,)
+        blocker.rollback()
+    assert migrate(empty_dsn, "up").returncode == 0
 
 
 @pytest.mark.parametrize(
