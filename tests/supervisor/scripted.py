@@ -18,6 +18,7 @@ import argparse
 import ctypes
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -103,10 +104,18 @@ class Scripted:
                 self.loop.send({"say": "failed", "exit": int(arguments[0]), "line": line})
                 self.code = int(arguments[0])
             case "orphan":  # what a handler's subprocess leaves behind in a container
-                if os.fork() == 0:
+                between = os.fork()
+                if between == 0:
                     if os.fork() == 0:
-                        os.execvp("sleep", ["sleep", "0.2"])
+                        os.execvp("sleep", ["sleep", "1"])
                     os._exit(0)
+                os.waitpid(between, 0)
+            case "environment":
+                path = self.folder / f"environment-{os.getpid()}"
+                draft = path.with_suffix(".draft")
+                env = subprocess.run(["env"], check=True, capture_output=True, timeout=20)
+                draft.write_bytes(env.stdout)
+                draft.rename(path)
             case _:
                 raise AssertionError(f"unknown order {verb}")
 
