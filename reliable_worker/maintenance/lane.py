@@ -42,6 +42,11 @@ class Lane:
         self._conn: Connection | None = None
         self._retires_at = 0.0
 
+    @property
+    def connected(self) -> bool:
+        """Whether it has a connection; may be asked from another thread."""
+        return self._conn is not None
+
     def call(self, statement: Callable[[Connection], T]) -> T:
         """Run `statement` on the connection within query_timeout_seconds, connecting first if
         need be. Raises what it raises; a connection of no use any more is closed.

@@ -60,9 +60,17 @@ class Obituaries:
 
     name = "obituary"
 
-    def __init__(self, settings: Settings, marks: Marks, buried: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        marks: Marks,
+        *,
+        freed: Callable[[], None],
+        buried: Callable[[str], None],
+    ) -> None:
         self._settings = settings
         self._marks = marks
+        self._freed = freed  # told after a pass that made jobs ready
         self._buried = buried  # told each boot id that is done
         self._backoff = Backoff(
             settings.retry_base_seconds, settings.retry_max_seconds, settings.retry_jitter
@@ -128,6 +136,8 @@ class Obituaries:
             freed += obituary.freed - before
             if left == 0 and obituary.boot not in alive:
                 self._bury(obituary)
+        if freed:
+            self._freed()
         return freed
 
     def _free(self, obituary: Obituary, lane: Lane) -> int:

@@ -85,21 +85,19 @@ class Maintenance:
         marks, holdback = Marks(), Holdback(settings.lease_seconds)
         self._served = Served(settings.queues)
         self._eligible = Eligible(self._served, say)
-        self._obituaries = Obituaries(settings, marks, self._buried)
+        self._waking = Waking(settings, self._served, say)
+        self._obituaries = Obituaries(settings, marks, freed=self._freed, buried=self._buried)
         # What frees jobs, and what only looks.
         self._freeing = (self._obituaries, Expire(settings, marks, holdback), Reaper(settings))
-        looking = (
-            self._eligible,
-            Waking(settings, self._served, say),
-            Census(settings, marks, say),
-        )
+        looking = (self._eligible, self._waking, Census(settings, marks, say))
 
         def lane(name: str) -> Lane:
             contact = child.board.set_contact
             return Lane(name, settings, child.boot, holdback=holdback, contact=contact)
 
-        self._reaper = Runner(lane("reaper"), [Gate(self._opened, self._refused)])
-        self._census = Runner(lane("census"), looking)
+        self._lanes = lane("reaper"), lane("census")
+        self._reaper = Runner(self._lanes[0], [Gate(self._opened, self._refused)])
+        self._census = Runner(self._lanes[1], looking)
 
     def run(self) -> int:
         """The main thread's way through the process's life."""
@@ -147,6 +145,9 @@ class Maintenance:
 
     def _on_tick(self) -> None:
         self._quiet_turns += 1
+        for lane in self._lanes:
+            gauge = ("pool_connections", (lane.name, "open"))
+            self._child.meters.gauge(*gauge, float(lane.connected))
 
     def _done(self) -> bool:
         if self._mismatch or self._level is Stop.ORPHANED:
@@ -170,6 +171,10 @@ class Maintenance:
         self._mismatch = line
         self._reaper.stop()
         self._loop.wake()
+
+    def _freed(self) -> None:
+        self._waking.hurry()
+        self._census.wake()
 
     def _buried(self, boot: str) -> None:
         self._loop.send({"say": "buried", "boot": boot})

@@ -47,6 +47,10 @@ class Waking:
         # Without kinds there is nobody to wake.
         return self._pace.due_at if self._served.kinds else float("inf")
 
+    def hurry(self) -> None:
+        """Jobs were just freed: look again now. Any thread."""
+        self._pace.hurry(boottime())
+
     def run_once(self, lane: Lane) -> int:
         """One tick; how many combinations were named."""
         began = boottime()

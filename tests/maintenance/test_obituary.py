@@ -25,7 +25,11 @@ class Book:
     def __init__(self, dsn: str, **settings: object) -> None:
         self.acknowledged: list[str] = []
         made = make_settings(dsn, **settings)
-        self.listed = Obituaries(made, Marks(), self.acknowledged.append)
+        self.passes_that_freed = 0
+        self.listed = Obituaries(made, Marks(), freed=self._count, buried=self.acknowledged.append)
+
+    def _count(self) -> None:
+        self.passes_that_freed += 1
 
     def add(self, cause: str, boot: str = BOOT, **facts: object) -> None:
         self.listed.add({"say": "obituary", "boot": boot, "cause": cause, **facts})
@@ -97,6 +101,7 @@ def test_a_locked_row_stays_listed_until_it_is_free(
         assert (book.acknowledged, get(conn, locked)["state"]) == ([], "running")
     assert book.listed.run_once(lane) == 1
     assert (get(conn, locked)["crashes"], book.acknowledged) == (1, [BOOT])
+    assert book.passes_that_freed == 2  # of three
 
 
 def test_a_finish_that_commits_after_the_death_stands(
