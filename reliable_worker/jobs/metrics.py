@@ -56,10 +56,10 @@ def _known(name: str, text: str, *labels: str) -> Metric:
 
 _TABLE = (
     # -- the queue, from the census on a timer, never counted per scrape
-    _known("jobs_ready", "Jobs waiting to run, scheduled ones included.", "queue"),
-    _known("jobs_running", "Jobs held under a lease.", "queue"),
+    _known("jobs_ready", "Jobs waiting to run, scheduled included; up to 10,000.", "queue"),
+    _known("jobs_running", "Jobs held under a lease; up to 10,000 in all.", "queue"),
     _known("jobs_expired", "Running jobs whose lease has run out.", "queue"),
-    _known("jobs_dead", "Jobs that will not run again by themselves.", "queue"),
+    _known("jobs_dead", "Jobs that will not run again by themselves; up to 10,000.", "queue"),
     _known("oldest_ready_age_seconds", "How long the oldest job due has waited.", "queue"),
     _known("sample_timestamp_seconds", "When the queue was last counted, by the database clock."),
     # -- the processes

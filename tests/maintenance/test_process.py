@@ -8,6 +8,7 @@ import signal
 import psycopg
 import pytest
 
+from reliable_worker.jobs import failpoints
 from reliable_worker.settings import Settings
 from tests.fixtures.configuration import make_settings
 from tests.fixtures.waiting import wait_until
@@ -143,3 +144,23 @@ def test_two_maintenance_processes_share_a_database(
             lambda: {get(conn, job)["state"] for job in jobs} == {"ready"}, SECONDS, "expiry"
         )
     assert {get(conn, job)["fence"] for job in jobs} == {2}
+
+
+def test_a_successor_finishes_an_obituary_its_predecessor_died_on(
+    conn: psycopg.Connection, brisk: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent sends it again; what was freed before is not judged twice."""
+    job = add_running(conn)
+    facts = {"error": "killed by signal 9 (SIGKILL)", "started": [[job, 1]]}
+    with monkeypatch.context() as armed:
+        armed.setattr(failpoints, "_armed", failpoints._parse("in_obituary:kill"))
+        with forked(brisk) as process:
+            process.wait_ready()
+            process.bury(BOOT, "crash", **facts)
+            assert process.wait(SECONDS) == -signal.SIGKILL
+    assert get(conn, job)["state"] == "running"
+    with forked(brisk) as process:
+        process.bury(BOOT, "crash", **facts)
+        process.wait_for("buried", boot=BOOT)
+    row = get(conn, job)
+    assert (row["state"], row["crashes"], row["fence"]) == ("ready", 1, 2)
