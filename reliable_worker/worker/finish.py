@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import psycopg
@@ -59,6 +59,10 @@ class Finished:
         self.facts = {**self.job.facts(), "duration_seconds": self.duration_seconds}
 
 
+def _nobody() -> None:
+    """Before the producer is there."""
+
+
 class Finisher:
     """One thread, one queue."""
 
@@ -69,6 +73,7 @@ class Finisher:
         self._wake = threading.Event()
         self._closed = False
         self._alone: dict[str, float] = {}
+        self.on_room: Callable[[], None] = _nobody  # told when the backlog has shrunk
         self.troubled = False  # the last write met an infrastructure fault
         self.thread = threading.Thread(target=self._run, name="finisher", daemon=True)
 
@@ -102,6 +107,7 @@ class Finisher:
                     self._write(batch)
                 finally:
                     self._writing = 0
+                    self.on_room()
             self.shared.book.renew_due()
 
     def _take(self) -> list[Finished]:

@@ -94,11 +94,11 @@ class Producer:
             return _LOOK_SECONDS  # after an outage what is held is settled before more is taken
         indexes = self._slots.reserve()
         alone = self._suspects or self._once
-        room = 0 if alone else self._shared.settings.prefetch - self._slots.waiting
-        if not indexes:
-            return _LOOK_SECONDS
+        room = 0 if alone else max(0, self._shared.settings.prefetch - self._slots.waiting)
+        if not indexes and room <= self._shared.settings.prefetch // 2:
+            return _LOOK_SECONDS  # a claim for a few more would cost as much as one for many
         try:
-            jobs, due_seconds = self._attempt(indexes, max(0, room))
+            jobs, due_seconds = self._attempt(indexes, room)
         except Exception as error:
             self._slots.free(indexes)
             return self._failed(error)
@@ -106,7 +106,7 @@ class Producer:
         if self._once:
             self._stop.set()
             return 0.0
-        return self._pause(len(jobs), len(indexes), due_seconds)
+        return self._pause(len(jobs), len(indexes) + room, due_seconds)
 
     def _attempt(self, indexes: list[int], room: int) -> tuple[list[ClaimedJob], float | None]:
         """Claim; a reply that was lost before is cleared up first."""

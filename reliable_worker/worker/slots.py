@@ -58,6 +58,8 @@ class Slot:
             while following is not None:
                 self._execute(following)
                 following = self._slots.prefetched()
+                if following is not None and self._slots.waiting == self._slots.low:
+                    self._slots.on_free()  # time to claim ahead again
             self.reserved = False
             self._slots.on_free()
 
@@ -98,6 +100,7 @@ class Slots:
         self.handlers = handlers
         self.on_free = on_free
         self.closed = False
+        self.low = shared.settings.prefetch // 2
         self._waiting: queue.SimpleQueue[ClaimedJob] = queue.SimpleQueue()
         self._all = [Slot(index, self) for index in range(count)]
 

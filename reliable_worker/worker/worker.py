@@ -105,6 +105,7 @@ class Worker:
             suspects=quarantine,
             once=child.once,
         )
+        self._finisher.on_room = self._producer.wake
         self._listener = Listener(settings, child.boot, self._producer.notified)
         self._loop = Loop(
             child, on_stop=self._on_stop, on_message=lambda message: None, on_tick=self._on_tick
