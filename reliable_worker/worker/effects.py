@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.sql import Composable
 
@@ -41,20 +42,46 @@ def run(conn: Connection, effects: Sequence[Effect]) -> set[str]:
     """
     tags: set[str] = set()
     for number, (query, params) in enumerate(effects):
-        word = _first_word(query)
-        if word in _CONTROL:
-            raise TransactionBroken(
-                f"effect {number + 1} is {word}: effects run inside the job's transaction "
-                "and cannot end or begin one"
-            )
+        _refuse_control(query)
         # binary: asks for the extended protocol also where there are no parameters
         cursor = conn.execute(query, params, binary=True)
-        tags.add((cursor.statusmessage or "").split(" ")[0])
-        if conn.info.transaction_status is not TransactionStatus.INTRANS:
-            raise TransactionBroken(f"effect {number + 1} ended the transaction it belongs to")
+        tags.add(_tag(conn, cursor))
         if number == 0:
             failpoints.reach("after_first_effect")
     return tags
+
+
+def run_together(conn: Connection, query: Any, rows: Sequence[Params]) -> set[str]:
+    """Run the same effect of many jobs in one round trip; raises as `run` does."""
+    _refuse_control(query)
+    with conn.cursor() as cursor:
+        cursor.executemany(query, rows)
+        tag = _tag(conn, cursor)
+    failpoints.reach("after_first_effect")
+    return {tag}
+
+
+def together(effects: Sequence[Effect]) -> Any:
+    """The statement by which a job can join others in `run_together`; None: it cannot."""
+    if len(effects) != 1:
+        return None  # its own effects have an order
+    query, params = effects[0]
+    return query if isinstance(query, str) and params is not None else None
+
+
+def _refuse_control(query: Any) -> None:
+    word = _first_word(query)
+    if word in _CONTROL:
+        raise TransactionBroken(
+            f"an effect is {word}: effects run inside the job's transaction "
+            "and cannot end or begin one"
+        )
+
+
+def _tag(conn: Connection, cursor: psycopg.Cursor[Any]) -> str:
+    if conn.info.transaction_status is not TransactionStatus.INTRANS:
+        raise TransactionBroken("an effect ended the transaction it belongs to")
+    return (cursor.statusmessage or "").split(" ")[0]
 
 
 def _first_word(query: object) -> str:

@@ -8,6 +8,8 @@ for lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -85,24 +87,42 @@ def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> li
         return [item for item in completed if unknown(finisher, item, backend)] + rest
     if tag != "COMMIT":
         return items
+    finisher.shared.book.drop_all([item.job.lease for item in completed])
     for item in completed:
-        succeeded(finisher, item)
+        emit("job_succeeded", **item.facts)
     if not tags <= effects.PLAIN_TAGS:
         store.discard_all(conn)
     return rest
 
 
 def _effects(finisher: Finisher, conn: Connection, items: list[Finished]) -> set[str]:
-    """Run the recorded effects; the kinds of statements they were."""
+    """Run the recorded effects, equal statements together; the kinds of statements they were."""
     tags: set[str] = set()
+    alike: dict[str, list[Finished]] = {}
     for item in items:
-        try:
-            tags |= effects.run(conn, item.effects)
-        except psycopg.Error as error:
-            if error.sqlstate in _LOCK_TROUBLE:
-                finisher.alone(item.job.kind)
-            raise
+        query = effects.together(item.effects)
+        if query is not None:
+            alike.setdefault(query, []).append(item)
+        elif item.effects:
+            with _watching(finisher, [item]):
+                tags |= effects.run(conn, item.effects)
+    for query, group in alike.items():
+        rows = [item.effects[0][1] or () for item in group]
+        with _watching(finisher, group):
+            tags |= effects.run_together(conn, query, rows)
     return tags
+
+
+@contextmanager
+def _watching(finisher: Finisher, items: list[Finished]) -> Iterator[None]:
+    """Let kinds whose effects wait for locks finish by themselves for a while."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate in _LOCK_TROUBLE:
+            for item in items:
+                finisher.alone(item.job.kind)
+        raise
 
 
 def verify(conn: Connection, xid: str) -> store.Backend:

@@ -62,11 +62,17 @@ class LeaseBook:
 
     def drop(self, lease: Lease) -> None:
         """The lease needs no more renewal: acknowledged, lost, or given up."""
-        lease.end()
+        self.drop_all([lease])
+
+    def drop_all(self, leases: list[Lease]) -> None:
+        """The same for many at once."""
+        for lease in leases:
+            lease.end()
         with self._lock:
-            held = self._jobs.get(lease.id)
-            if held is not None and held.lease is lease:
-                del self._jobs[lease.id]
+            for lease in leases:
+                held = self._jobs.get(lease.id)
+                if held is not None and held.lease is lease:
+                    del self._jobs[lease.id]
             self._show()
 
     def holds(self, job_id: int, fence: int) -> bool:
