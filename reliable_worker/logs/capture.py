@@ -31,6 +31,13 @@ class RecordHandler(logging.Handler):
     def createLock(self) -> None:
         self.lock = None
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As the original, which insists on a lock from Python 3.13 on."""
+        passed: object = self.filter(record)  # a record, from 3.12 on
+        if passed:
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return bool(passed)
+
     def emit(self, record: logging.LogRecord) -> None:
         # A record whose arguments do not fit its message is its author's mistake, and no reason to
         # print a traceback with those arguments.

@@ -47,7 +47,7 @@ def test_nothing_but_lines_reaches_standard_output() -> None:
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        ("raise ValueError('first\\nSECRET')", 1),
+        ("raise ValueError('first\\nSEC' + 'RET')", 1),  # the stack shows the source
         ("raise SystemExit(7)", 7),
         ("os._exit(9)", 9),
         ("import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)", -11),
