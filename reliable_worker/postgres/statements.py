@@ -26,5 +26,4 @@ def run(
     conn: psycopg.Connection[Any], name: str, params: Sequence[object] = ()
 ) -> psycopg.Cursor[TupleRow]:
     """Execute a statement under the connection's budget; raises psycopg.Error."""
-    cursor: psycopg.Cursor[TupleRow] = RawCursor(conn)
-    return cursor.execute(text(name), params or None)
+    return RawCursor[TupleRow](conn).execute(text(name), params or None)

@@ -11,13 +11,6 @@ import json
 import socket
 from collections.abc import Mapping
 
-# A turn reads no more than this from one child, so that a flood starves nobody; twice what a
-# socket holds, so that a dead child's last words are read at once.
-_READS = 64
-_READ_BYTES = 1 << 16
-# The longest message; what is longer and has no end comes from a stray write and is dropped.
-_LINE_BYTES = 1 << 22
-
 
 class Channel:
     """One child's line."""
@@ -60,11 +53,9 @@ class Channel:
         A child runs foreign code, which can write anything into any descriptor: what is no object
         on a line is skipped.
         """
-        for _ in range(_READS):
-            if self.ended:
-                break
+        while not self.ended:
             try:
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(1 << 16)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
@@ -72,7 +63,7 @@ class Channel:
             self.ended = not data
             self._incoming += data
         *lines, rest = self._incoming.split(b"\n")
-        self._incoming = rest if len(rest) <= _LINE_BYTES else bytearray()
+        self._incoming = rest
         return [message for line in lines if (message := _parse(line)) is not None]
 
     def close(self) -> None:

@@ -42,15 +42,12 @@ _REPLAYS = 2
 class Guarded:
     """What a handler gets of the connection: statements, but not the transaction's end."""
 
-    def __init__(self, conn: Connection, context: JobContext) -> None:
+    def __init__(self, conn: Connection) -> None:
         self._conn = conn
-        self._context = context
 
     def execute(self, query: Any, params: Params | None = None) -> psycopg.Cursor[TupleRow]:
         self._check()
         cursor = self._conn.execute(query, params)
-        if not effects.traceless(query, effects.tag(cursor)):
-            self._context.traces = True
         failpoints.reach("after_first_effect")
         return cursor
 
@@ -58,8 +55,6 @@ class Guarded:
         self._check()
         with self._conn.cursor() as cursor:
             cursor.executemany(query, params)
-            if not effects.traceless(query, effects.tag(cursor)):
-                self._context.traces = True
 
     def _check(self) -> None:
         """Refuse statements outside the transaction: they would commit one by one."""
@@ -97,11 +92,10 @@ def transaction(context: JobContext) -> Iterator[Transaction]:
         _open(context, conn)
         try:
             context.busy = conn
-            context.traces = not effects.run(conn, context.effects) <= effects.PLAIN_TAGS
-            yield Guarded(conn, context)
+            effects.run(conn, context.effects)
+            yield Guarded(conn)
         except BaseException as error:
             context.busy = None
-            context.traces = True  # of whatever it was that failed
             if not conn.closed and conn.info.transaction_status is TransactionStatus.IDLE:
                 _learn(context)  # the block ended the transaction itself
             _give_up(context, conn)
@@ -159,7 +153,7 @@ def _give_back(context: JobContext, conn: Connection) -> None:
         if not conn.closed:
             if conn.info.transaction_status is not TransactionStatus.IDLE:
                 conn.close()
-            elif context.traces:
+            else:
                 with conn.budget(seconds, "query_timeout_seconds"):
                     store.discard_all(conn)
     except psycopg.Error:
