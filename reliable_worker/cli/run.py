@@ -8,7 +8,6 @@ supervisor and what its children do; each imports its floor after the fork, in t
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -136,46 +135,20 @@ def _mains() -> dict[Role, ChildMain]:
     from reliable_worker.process import Role
 
     return {
-        Role.WORKER: _worker,
-        Role.QUARANTINE: _worker,
-        Role.MAINTENANCE: _maintenance,
-        Role.TRIAL: _trial,
+        Role.WORKER: _work,
+        Role.QUARANTINE: _work,
+        Role.TRIAL: _work,
+        Role.MAINTENANCE: _maintain,
     }
 
 
-def _worker(child: Child) -> int:
-    if (code := _check_url(child)) != 0:
-        return code
-    main: ChildMain = importlib.import_module("reliable_worker.worker.worker").main
+def _work(child: Child) -> int:
+    from reliable_worker.worker.worker import main
+
     return main(child)
 
 
-def _maintenance(child: Child) -> int:
-    if (code := _check_url(child)) != 0:
-        return code
+def _maintain(child: Child) -> int:
     from reliable_worker.maintenance.service import main
 
     return main(child)
-
-
-def _trial(child: Child) -> int:
-    return _check_url(child)
-
-
-def _check_url(child: Child) -> int:
-    """Refuse a database URL that libpq cannot read: only a child may load libpq to ask it."""
-    from reliable_worker.postgres.database import check_dsn
-
-    try:
-        check_dsn(child.settings.database_url)
-    except ValueError as error:
-        return _fail(child, 2, str(error))
-    return 0
-
-
-def _fail(child: Child, code: int, line: str) -> int:
-    import json
-
-    said = json.dumps({"say": "failed", "exit": code, "line": line})
-    child.channel.send(f"{said}\n".encode())
-    return code

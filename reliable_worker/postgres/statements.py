@@ -26,4 +26,5 @@ def run(
     conn: psycopg.Connection[Any], name: str, params: Sequence[object] = ()
 ) -> psycopg.Cursor[TupleRow]:
     """Execute a statement under the connection's budget; raises psycopg.Error."""
-    return RawCursor[TupleRow](conn).execute(text(name), params or None)
+    cursor: psycopg.Cursor[TupleRow] = RawCursor(conn)
+    return cursor.execute(text(name), params or None)

@@ -11,6 +11,13 @@ import json
 import socket
 from collections.abc import Mapping
 
+# A turn reads no more than this from one child, so that a flood starves nobody; twice what a
+# socket holds, so that a dead child's last words are read at once.
+_READS = 64
+_READ_BYTES = 1 << 16
+# The longest message; what is longer and has no end comes from a stray write and is dropped.
+_LINE_BYTES = 1 << 22
+
 
 class Channel:
     """One child's line."""
@@ -53,9 +60,11 @@ class Channel:
         A child runs foreign code, which can write anything into any descriptor: what is no object
         on a line is skipped.
         """
-        while not self.ended:
+        for _ in range(_READS):
+            if self.ended:
+                break
             try:
-                data = self._socket.recv(1 << 16)
+                data = self._socket.recv(_READ_BYTES)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError:
@@ -63,7 +72,7 @@ class Channel:
             self.ended = not data
             self._incoming += data
         *lines, rest = self._incoming.split(b"\n")
-        self._incoming = rest
+        self._incoming = rest if len(rest) <= _LINE_BYTES else bytearray()
         return [message for line in lines if (message := _parse(line)) is not None]
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The parent's record of one child: how to reach it, what it has said, what was done to it.
 
 Floor 5, in the parent; imports process, jobs and this floor's channel and watch. A child is named
-by its pidfd: a pid may belong to a stranger by the time a signal is sent.
+by its pidfd: its death wakes the loop, and no signal can reach a stranger that has its pid by then.
+Where there are none (macOS, for development) it is named by its pid until it is reaped.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from reliable_worker.jobs.board import ChildBoard
 from reliable_worker.process import Role
@@ -28,6 +30,24 @@ class Failure:
     line: str
 
 
+class Handle(Protocol):
+    """A child's process, until it is reaped."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable once the process has died; -1: there is none."""
+        ...
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, to nobody if it has died."""
+        ...
+
+    def reap(self) -> int | None:
+        """The exit code (negative: the signal), None while it lives; not again after a code."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Pidfd:
     """A process by descriptor."""
 
@@ -44,7 +64,6 @@ class Pidfd:
             pass  # it has died meanwhile; reaping says how
 
     def reap(self) -> int | None:
-        """The exit code (negative: the signal), None while it lives."""
         result = os.waitid(os.P_PIDFD, self._descriptor, os.WEXITED | os.WNOHANG)
         if result is None:
             return None
@@ -52,6 +71,36 @@ class Pidfd:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+class Pid:
+    """A process by number, which is safe as long as only we can reap it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._reaped = False
+
+    def fileno(self) -> int:
+        return -1
+
+    def signal(self, number: signal.Signals) -> None:
+        if not self._reaped:
+            os.kill(self._pid, number)  # a zombie still has its number
+
+    def reap(self) -> int | None:
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        self._reaped = True
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+def handle(pid: int) -> Handle:
+    """The best name for a child just forked."""
+    return Pidfd(pid) if hasattr(os, "pidfd_open") else Pid(pid)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +112,7 @@ class Process:
     pid: int
     boot: str
     settings: Settings
-    pidfd: Pidfd
+    handle: Handle
     channel: Channel
     board: ChildBoard
     born_at: float
@@ -86,13 +135,13 @@ class Process:
         """Ask it to leave when its own jobs have ended."""
         if not self.retiring:
             self.retiring = True
-            self.pidfd.signal(signal.SIGUSR1)
+            self.handle.signal(signal.SIGUSR1)
 
     def drain(self) -> None:
         """Ask it to leave now."""
         if not self.draining:
             self.draining = True
-            self.pidfd.signal(signal.SIGTERM)
+            self.handle.signal(signal.SIGTERM)
 
     def kill(self, cause: Cause, now: float) -> None:
         """End it. One that may still tell where it hangs is first made to write its stacks."""
@@ -100,13 +149,13 @@ class Process:
             return
         self.killed_for, self.killed_at = cause, now
         self._dumping = cause in (Cause.STALL, Cause.TIMEOUT)
-        self.pidfd.signal(signal.SIGABRT if self._dumping else signal.SIGKILL)
+        self.handle.signal(signal.SIGABRT if self._dumping else signal.SIGKILL)
 
     def finish_kill(self, now: float) -> None:
         """The second half of a kill, once the stacks had their time."""
         if self._dumping and now - self.killed_at >= _DUMP_SECONDS:
             self._dumping = False
-            self.pidfd.signal(signal.SIGKILL)
+            self.handle.signal(signal.SIGKILL)
 
     def facts(self, now: float, watched_since: float) -> Facts:
         """What the board says of it now."""
@@ -131,7 +180,7 @@ class Process:
     def close(self) -> None:
         """Give this process's descriptors up: after reaping, or in a forked sibling."""
         self.channel.close()
-        self.pidfd.close()
+        self.handle.close()
 
 
 def reap_strangers(ours: set[int]) -> None:
@@ -141,6 +190,6 @@ def reap_strangers(ours: set[int]) -> None:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if found is None or found.si_pid in ours:  # ours have pidfds to be reaped by
+        if found is None or found.si_pid in ours:  # ours are reaped by their handles
             return
         os.waitpid(found.si_pid, os.WNOHANG)

@@ -33,7 +33,7 @@ from reliable_worker.jobs.errors import describe
 from reliable_worker.process import Child, ChildMain, Role, route_signals
 from reliable_worker.settings import Settings
 from reliable_worker.supervisor.channel import Channel
-from reliable_worker.supervisor.child import Pidfd, Process
+from reliable_worker.supervisor.child import Process, handle
 from reliable_worker.supervisor.signals import SIGNALS
 
 _PR_SET_PDEATHSIG = 1
@@ -124,7 +124,7 @@ def fork(birth: Birth, main: ChildMain, meters_of: Meters, registry: Registry) -
         pid=pid,
         boot=boot,
         settings=birth.settings,
-        pidfd=Pidfd(pid),
+        handle=handle(pid),
         channel=Channel(ours),
         board=board,
         born_at=boottime(),

@@ -105,7 +105,8 @@ class Staff:
         process = fork(birth, self._mains[place.role], meters, self._registry)
         place.process = process
         self._selector.register(process.channel, selectors.EVENT_READ, process)
-        self._selector.register(process.pidfd, selectors.EVENT_READ, process)
+        if process.handle.fileno() >= 0:
+            self._selector.register(process.handle, selectors.EVENT_READ, process)
         emit("child_started", role=str(place.role), pid=process.pid, boot=process.boot)
         if place.reason:
             emit("child_restarted", reason=place.reason, role=str(place.role))
@@ -117,7 +118,7 @@ class Staff:
             process = place.process
             if process is None:
                 continue
-            code = process.pidfd.reap()
+            code = process.handle.reap()
             # After the reaping: its last words lie in the channel, complete.
             for message in process.channel.receive():
                 self._on_message(process, message)
@@ -137,8 +138,8 @@ class Staff:
         self._selector.modify(process.channel, selectors.EVENT_READ | write, process)
 
     def _bury(self, place: Place, process: Process, code: int) -> None:
-        for item in (process.channel, process.pidfd):
-            if item in self._selector.get_map():
+        for item in (process.channel, process.handle):
+            if item.fileno() >= 0 and item in self._selector.get_map():
                 self._selector.unregister(item)
         self._registry.discard(process)
         process.close()

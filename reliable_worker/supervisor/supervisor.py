@@ -176,7 +176,7 @@ class Supervisor:
             self._stop("SIGQUIT", now)
             self.failure = Failure(1, "ended at once by SIGQUIT, all children killed")
             for process in self.staff.processes:
-                process.pidfd.signal(signal.SIGKILL)
+                process.handle.signal(signal.SIGKILL)
             # Nobody is left to bury the dead: a drain whose time is over.
             self._ladder = Ladder(self.staff, Obituaries(), now, 0.0)
         elif number == signal.SIGHUP and self._ladder is None:

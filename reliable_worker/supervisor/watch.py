@@ -69,8 +69,14 @@ def _stalled(facts: Facts, settings: Settings) -> bool:
 
 
 def _alone(facts: Facts, settings: Settings) -> bool:
-    """Nobody but stuck threads is left, or the others have had the time any job may take."""
-    if facts.started <= facts.stuck and facts.held <= facts.stuck:
+    """Nobody but stuck threads is left.
+
+    Each of the others ends or becomes stuck within its own budget, which only the child knows. What
+    has ended but waits for the database to take its outcome is given the time any job may take.
+    """
+    if facts.started > facts.stuck:
+        return False
+    if facts.held <= facts.stuck:
         return True
     limit = settings.job_timeout_seconds + settings.stuck_grace_seconds
     return facts.now - facts.stuck_since >= limit

@@ -39,6 +39,7 @@ class JobContext:
         self.shared = shared
         self.effects: list[Effect] = []
         self.finished = False  # committed by transaction() or finish()
+        self.traces = False  # its statements may have left something in the session
         self.resolving = False  # a COMMIT was sent: what it did is being asked
         self.unknown = False  # a COMMIT whose outcome could not be learned
         self.fault = False  # the finishing transaction met an infrastructure fault

@@ -45,7 +45,8 @@ def run(conn: Connection, effects: Sequence[Effect]) -> set[str]:
         _refuse_control(query)
         # binary: asks for the extended protocol also where there are no parameters
         cursor = conn.execute(query, params, binary=True)
-        tags.add(_tag(conn, cursor))
+        _still_inside(conn)
+        tags.add(tag(cursor))
         if number == 0:
             failpoints.reach("after_first_effect")
     return tags
@@ -56,9 +57,10 @@ def run_together(conn: Connection, query: Any, rows: Sequence[Params]) -> set[st
     _refuse_control(query)
     with conn.cursor() as cursor:
         cursor.executemany(query, rows)
-        tag = _tag(conn, cursor)
+        _still_inside(conn)
+        found = tag(cursor)
     failpoints.reach("after_first_effect")
-    return {tag}
+    return {found}
 
 
 def together(effects: Sequence[Effect]) -> Any:
@@ -67,6 +69,21 @@ def together(effects: Sequence[Effect]) -> Any:
         return None  # its own effects have an order
     query, params = effects[0]
     return query if isinstance(query, str) and params is not None else None
+
+
+def tag(cursor: psycopg.Cursor[Any]) -> str:
+    """The kind of statement a cursor ran last: INSERT, SELECT, SET …"""
+    return (cursor.statusmessage or "").split(" ")[0]
+
+
+def traceless(query: Any, word: str) -> bool:
+    """Whether a statement of this tag can leave nothing in the session.
+
+    A SELECT can by the functions it calls (set_config, advisory locks), so one without a
+    parenthesis cannot.
+    """
+    plain = word == "SELECT" and isinstance(query, str) and "(" not in query
+    return plain or word in PLAIN_TAGS
 
 
 def _refuse_control(query: Any) -> None:
@@ -78,10 +95,9 @@ def _refuse_control(query: Any) -> None:
         )
 
 
-def _tag(conn: Connection, cursor: psycopg.Cursor[Any]) -> str:
+def _still_inside(conn: Connection) -> None:
     if conn.info.transaction_status is not TransactionStatus.INTRANS:
         raise TransactionBroken("an effect ended the transaction it belongs to")
-    return (cursor.statusmessage or "").split(" ")[0]
 
 
 def _first_word(query: object) -> str:

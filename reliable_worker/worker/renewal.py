@@ -134,16 +134,27 @@ class LeaseBook:
                 self._not_before = boottime() + _LOCKED_SECONDS
             elif lease.renewable():
                 self._lose(lease)
-        with self._lock:
-            self._show()
+        self.show()
 
     def _lose(self, lease: Lease) -> None:
         job = self._jobs.get(lease.id)
         if lease.lose("the job's row names another owner or fence") and job is not None:
             emit("lease_lost", "warning", reason="taken", **job.facts())
 
+    def show(self) -> None:
+        """Tell the parent until when the leases last; the main loop does so at every turn."""
+        with self._lock:
+            until = min((job.lease.until for job in self._jobs.values()), default=0.0)
+            self._board.set_deadline(until)
+
     def _show(self) -> None:
-        """Tell the parent how much is held and until when. Called under the lock."""
+        """Tell the parent how much is held. Called under the lock, at every job.
+
+        Of the deadlines only what cannot wait: that there is one, that there is none. Between two
+        turns of the loop it may name a lease that has ended, which is too early and never too late.
+        """
         self._board.set_held(len(self._jobs) + self._claiming)
-        until = min((job.lease.until for job in self._jobs.values()), default=0.0)
-        self._board.set_deadline(until)
+        if not self._jobs:
+            self._board.set_deadline(0.0)
+        elif not self._board.deadline:
+            self._board.set_deadline(next(iter(self._jobs.values())).lease.until)

@@ -42,12 +42,15 @@ _REPLAYS = 2
 class Guarded:
     """What a handler gets of the connection: statements, but not the transaction's end."""
 
-    def __init__(self, conn: Connection) -> None:
+    def __init__(self, conn: Connection, context: JobContext) -> None:
         self._conn = conn
+        self._context = context
 
     def execute(self, query: Any, params: Params | None = None) -> psycopg.Cursor[TupleRow]:
         self._check()
         cursor = self._conn.execute(query, params)
+        if not effects.traceless(query, effects.tag(cursor)):
+            self._context.traces = True
         failpoints.reach("after_first_effect")
         return cursor
 
@@ -55,6 +58,8 @@ class Guarded:
         self._check()
         with self._conn.cursor() as cursor:
             cursor.executemany(query, params)
+            if not effects.traceless(query, effects.tag(cursor)):
+                self._context.traces = True
 
     def _check(self) -> None:
         """Refuse statements outside the transaction: they would commit one by one."""
@@ -92,10 +97,11 @@ def transaction(context: JobContext) -> Iterator[Transaction]:
         _open(context, conn)
         try:
             context.busy = conn
-            effects.run(conn, context.effects)
-            yield Guarded(conn)
+            context.traces = not effects.run(conn, context.effects) <= effects.PLAIN_TAGS
+            yield Guarded(conn, context)
         except BaseException as error:
             context.busy = None
+            context.traces = True  # of whatever it was that failed
             if not conn.closed and conn.info.transaction_status is TransactionStatus.IDLE:
                 _learn(context)  # the block ended the transaction itself
             _give_up(context, conn)
@@ -153,7 +159,7 @@ def _give_back(context: JobContext, conn: Connection) -> None:
         if not conn.closed:
             if conn.info.transaction_status is not TransactionStatus.IDLE:
                 conn.close()
-            else:
+            elif context.traces:
                 with conn.budget(seconds, "query_timeout_seconds"):
                     store.discard_all(conn)
     except psycopg.Error:

@@ -161,6 +161,7 @@ class Worker:
 
     def _on_tick(self) -> None:
         now = boottime()
+        self._shared.book.show()
         for execution in self._slots.executions():
             execution.watch(now)
         settings = self._shared.settings

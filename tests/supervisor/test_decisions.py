@@ -129,7 +129,8 @@ FACTS = Facts(
         ({"stuck": 1, "started": 2, "held": 2, "stuck_since": 990.0}, None),
         ({"stuck": 1, "started": 1, "held": 2, "stuck_since": 990.0}, None),
         ({"stuck": 1, "started": 1, "held": 1, "stuck_since": 1000.0}, Cause.TIMEOUT),
-        ({"stuck": 1, "started": 2, "held": 2, "stuck_since": 974.0}, Cause.TIMEOUT),
+        ({"stuck": 1, "started": 2, "held": 2, "stuck_since": 900.0}, None),
+        ({"stuck": 1, "started": 1, "held": 2, "stuck_since": 974.0}, Cause.TIMEOUT),
         ({"stuck": 2, "started": 2, "held": 2, "stuck_since": 1000.0}, Cause.TIMEOUT),
     ],
 )
