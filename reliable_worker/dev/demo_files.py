@@ -67,7 +67,7 @@ def find(root: bytes) -> Found:
         reason = _reason(root, state)
         if reason is not None:
             raise OSError(f"is {reason}: choose a text file or a folder")
-        return Found(root, (File(root, state.st_mtime_ns),), skipped)
+        return Found(root, (File(root, state.st_mtime_ns),), {})
     os.scandir(root).close()
     files: list[File] = []
     folders, names = [root], 0
@@ -76,11 +76,11 @@ def find(root: bytes) -> Found:
             names += 1
             if len(files) >= MOST_FILES or names > MOST_NAMES:
                 skipped["beyond the limit"] += 1
-                return Found(root, tuple(sorted(files, key=lambda file: file.path)), skipped)
+                return Found(root, tuple(sorted(files, key=lambda file: file.path)), dict(skipped))
             reason = _look(entry, state.st_dev, files, folders)
             if reason is not None:
                 skipped[reason] += 1
-    return Found(root, tuple(sorted(files, key=lambda file: file.path)), skipped)
+    return Found(root, tuple(sorted(files, key=lambda file: file.path)), dict(skipped))
 
 
 def _entries(folder: bytes, skipped: Counter[str]) -> list[os.DirEntry[bytes]]:
