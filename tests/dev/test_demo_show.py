@@ -32,7 +32,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[IO[str], int]]:
 
 def read_all(master: int) -> str:
     """What the closed terminal got."""
-    pieces = []
+    pieces: list[bytes] = []
     while True:
         try:
             piece = os.read(master, 65536)
