@@ -112,11 +112,22 @@ class Slots:
             slot.thread.start()
 
     def reserve(self) -> list[int]:
-        """The free slots, now promised to a claim."""
-        free = [slot for slot in self._all if not slot.reserved]
-        for slot in free:
+        """The free slots, now promised to a claim; jobs that wait for a slot take theirs first.
+
+        They would wait for ever: a slot that ended while its next job was still being claimed
+        has found none, and looks no more.
+        """
+        promised: list[int] = []
+        for slot in self._all:
+            if slot.reserved:
+                continue
             slot.reserved = True
-        return [slot.index for slot in free]
+            job = self.prefetched()
+            if job is None:
+                promised.append(slot.index)
+            else:
+                slot.give(job)
+        return promised
 
     def free(self, indexes: list[int]) -> None:
         """Give up promises that brought no job."""

@@ -187,9 +187,8 @@ class Worker:
         """Whether nothing is left: or the drain's time is over and only the database is missing."""
         if not self._producer.stopped:
             return False
+        self._producer.give_back(self._slots.take_back())  # given in the very moment of the stop
         if self._slots.busy:
-            jobs = self._slots.take_back()  # given in the very moment of the stop
-            self._producer.give_back(jobs)
             return False
         return not self._finisher.backlog or self._out_of_time()
 
