@@ -4,6 +4,7 @@
 #   make demo            real jobs on a real PostgreSQL, a killed worker, a summary
 #   make test            every test;  QUICK=1 a subset of a minute;  ARGS='-k lease -x' goes to pytest
 #   make lint            ruff, mypy --strict, import contracts, tests/tidy
+#   make bench           this worker beside pgbench, as ratios;  ARGS='--repeats 5 effect' goes to it
 #   make docs            the pages of docs/reference that follow from tables in the code
 #
 # PYTHON=/path/to/python3 names the interpreter; else the first that is at least 3.11 is taken.
@@ -11,7 +12,7 @@
 # A failed command ends its recipe at once.
 .SHELLFLAGS := -ec
 .DEFAULT_GOAL := help
-.PHONY: .venv demo test lint docs help
+.PHONY: .venv demo test lint bench docs help
 
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -37,10 +38,13 @@ demo: .venv/.installed
 test: .venv/.installed
 	$(BIN)/python -m pytest $(if $(QUICK),-m quick) $(ARGS)
 
+bench: .venv/.installed
+	$(BIN)/python -m bench $(ARGS)
+
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy reliable_worker tests
+	$(BIN)/mypy reliable_worker tests bench
 	$(BIN)/lint-imports setup.cfg
 	$(BIN)/python -m pytest --quiet tests/tidy
 

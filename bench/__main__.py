@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -31,11 +32,10 @@ AGAINST = {
 def database(cluster: Cluster) -> Iterator[str]:
     """A fresh database with the schema and the effects' table."""
     name = "bench"
+    place = sql.Identifier(name)
     with psycopg.connect(cluster.dsn(), autocommit=True) as conn:
-        conn.execute(
-            sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-        )
-        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(place))
+        conn.execute(sql.SQL("CREATE DATABASE {}").format(place))
     with psycopg.connect(cluster.dsn(name), autocommit=True) as conn:
         conn.execute(SCHEMA.read_bytes())
         conn.execute(fleet.statement("effects"))
@@ -70,7 +70,7 @@ def cases(
         "pgbench single": lambda: theirs("single"),
     }
     for kind in args.cases:
-        made[kind] = lambda kind=kind: ours(kind)
+        made[kind] = partial(ours, kind)
     return made
 
 

@@ -34,8 +34,10 @@ def rate(dsn: str, kind: str, *, jobs: int, workers: int, processes: int, prefet
             "RELIABLE_WORKER_LOG_LEVEL": "warning",
         }
         subprocess.run(
-            [sys.executable, "-m", "reliable_worker", "run"]
-            + ["--app", "bench.handlers:app", "--drain"],
+            [
+                *(sys.executable, "-m", "reliable_worker"),
+                *("run", "--app", "bench.handlers:app", "--drain"),
+            ],
             check=True,
             cwd=ROOT,
             env=environment,
