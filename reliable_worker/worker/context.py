@@ -6,8 +6,9 @@ Floor 3. Effects recorded with `effect` are plain data until the handler has ret
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from reliable_worker.jobs.errors import AlreadyFinished
@@ -38,6 +39,7 @@ class JobContext:
 
         self.shared = shared
         self.effects: list[Effect] = []
+        self.returned = False  # the handler is back: its threads can add nothing
         self.finished = False  # committed by transaction() or finish()
         self.traces = False  # its statements may have left something in the session
         self.resolving = False  # a COMMIT was sent: what it did is being asked
@@ -45,6 +47,7 @@ class JobContext:
         self.fault = False  # the finishing transaction met an infrastructure fault
         self.xid: str | None = None  # the finishing transaction that holds the completion
         self.busy: Connection | None = None  # where a statement of the handler may be running
+        self._block = threading.Lock()  # held while transaction() is open
 
     @property
     def claimed(self) -> ClaimedJob:
@@ -59,9 +62,10 @@ class JobContext:
         self.check()
 
     def effect(self, query: Any, params: Params | None = None) -> None:
-        if self.finished:
+        """Raises `AlreadyFinished`, or TypeError for parameters psycopg could not take."""
+        if self.finished or self.returned:
             raise AlreadyFinished("the job is already finished; record effects before that")
-        self.effects.append((query, params))
+        self.effects.append((query, _copied(params)))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         return finishing.transaction(self)
@@ -69,8 +73,36 @@ class JobContext:
     def finish(self, function: Callable[[Transaction], None]) -> None:
         finishing.finish(self, function)
 
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Be the one thread in the one transaction; raises `AlreadyFinished` for any other."""
+        if self.finished or self.returned:
+            raise AlreadyFinished("the job is already finished; one transaction() per job")
+        if not self._block.acquire(blocking=False):
+            raise AlreadyFinished("the job's one transaction() is open already")
+        try:
+            yield
+        finally:
+            self._block.release()
+
+    def close(self, seconds: float) -> None:
+        """The handler has returned; a thread it left in its transaction is waited for."""
+        self.returned = True
+        self._block.acquire(timeout=seconds)  # and kept: there is no other block after this
+
     def interrupt(self) -> None:
         """Cancel the handler's running statement; in any thread but the handler's, once."""
         conn, self.busy = self.busy, None
         if conn is not None:
             conn.cancel_safe(timeout=_CANCEL_SECONDS)
+
+
+def _copied(params: object) -> Params | None:
+    """The parameters as they are now: handlers use a dict or list again for the next effect."""
+    if params is None:
+        return None
+    if isinstance(params, Mapping):
+        return dict(params)
+    if isinstance(params, Sequence) and not isinstance(params, str | bytes):
+        return tuple(params)
+    raise TypeError(f"parameters are a sequence or a mapping, not {type(params).__name__}")

@@ -61,8 +61,10 @@ class Execution:
         error = self._call()
         if os.getpid() != pid:
             os._exit(_FORKED_COPY_EXIT)
-        self.ended = True
         context = self.context
+        if context is not None:
+            context.close(self.shared.settings.finish_timeout_seconds)
+        self.ended = True
         duration = boottime() - self.started_at
         if context is not None and context.finished:
             self._after_commit(error, duration)

@@ -20,7 +20,6 @@ from psycopg.rows import TupleRow
 from reliable_worker.jobs import failpoints
 from reliable_worker.jobs.deadline import boottime
 from reliable_worker.jobs.errors import (
-    AlreadyFinished,
     LeaseLost,
     OutcomeUnknown,
     TransactionBroken,
@@ -45,6 +44,7 @@ class Guarded:
     def __init__(self, conn: Connection, context: JobContext) -> None:
         self._conn = conn
         self._context = context
+        self.over = False  # the block has ended; the connection is somebody else's
 
     def execute(self, query: Any, params: Params | None = None) -> psycopg.Cursor[TupleRow]:
         self._check()
@@ -62,7 +62,9 @@ class Guarded:
                 self._context.traces = True
 
     def _check(self) -> None:
-        """Refuse statements outside the transaction: they would commit one by one."""
+        """Refuse statements outside the transaction: they would commit one by one, or elsewhere."""
+        if self.over:
+            raise TransactionBroken("the job's transaction is over: its block has ended")
         if self._conn.info.transaction_status is TransactionStatus.IDLE:
             raise TransactionBroken(
                 "the job's transaction was ended from inside the block; "
@@ -90,16 +92,16 @@ class Guarded:
 @contextmanager
 def transaction(context: JobContext) -> Iterator[Transaction]:
     """The finishing transaction as a block; see `Job.transaction`."""
-    if context.finished:
-        raise AlreadyFinished("the job is already finished; one transaction() per job")
-    context.check()
-    with _connection(context) as conn:
+    with context.block(), _connection(context) as conn:
         _open(context, conn)
+        tx = Guarded(conn, context)
         try:
             context.busy = conn
             context.traces = not effects.run(conn, context.effects) <= effects.PLAIN_TAGS
-            yield Guarded(conn, context)
+            yield tx
+            tx.over = True
         except BaseException as error:
+            tx.over = True
             context.busy = None
             context.traces = True  # of whatever it was that failed
             if not conn.closed and conn.info.transaction_status is TransactionStatus.IDLE:
@@ -131,6 +133,7 @@ def finish(context: JobContext, function: Callable[[Transaction], None]) -> None
 @contextmanager
 def _connection(context: JobContext) -> Iterator[Connection]:
     """One of the pool's connections under the finishing budget, and a clean session after."""
+    context.check()
     shared = context.shared
     settings = shared.settings
     lease = context.claimed.lease
