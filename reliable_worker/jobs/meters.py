@@ -48,7 +48,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _count("claim_seconds", "duration_seconds"),
     ),
     "job_started": (_count("jobs_started_total"), _count("wait_seconds", "wait_seconds")),
-    "job_succeeded": _finished("succeeded"),
+    "job_succeeded": (
+        *_finished("succeeded"),
+        _count("finish_seconds", "finish_seconds"),
+        _count("lease_margin_seconds", "margin_seconds"),
+    ),
     "job_failed": (
         _count("jobs_finished_total"),
         _count("failures_total"),
@@ -57,10 +61,15 @@ RULES: dict[str, tuple[Rule, ...]] = {
     ),
     "job_snoozed": _finished("snoozed"),
     "job_discarded": _finished("discarded"),
-    "job_released": (*_finished("released"), _count("releases_total")),
+    "job_released": (
+        *_finished("released"),
+        _count("releases_total"),
+        Rule("refunds_total", only="refunded"),
+    ),
     "job_abandoned": (*_finished("abandoned"), _count("abandoned_total")),
     "lease_lost": (_count("leases_lost_total"),),
     "stale_finish": (_count("stale_finishes_total"),),
+    "heartbeats_missed": (_count("heartbeats_missed_total", "count"),),
     "renew_failed": (_count("renewal_failures_total"),),
     "failure_update_failed": (_count("failure_update_failures_total"),),
     "error_after_commit": (_count("errors_after_commit_total"),),
@@ -70,6 +79,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     # -- the database
     "claim_failed": (_count("claim_failures_total"),),
     "claim_recovered": (_count("claims_recovered_total", "count"),),
+    "query_done": (_count("query_seconds", "duration_seconds"),),
     "connection_lent": (_count("pool_wait_seconds", "wait_seconds"),),
     "database_connected": (_count("database_connects_total"),),
     "listener_lost": (_count("listener_losses_total"),),

@@ -23,6 +23,10 @@ RUN_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 WAIT_BUCKETS = (0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0)
 # One statement: its usual fraction of a millisecond up to the query budget (3 s).
 STATEMENT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 3.0)
+# A finish is some statements and waits for its turn; past its budget (5 s) it is tried again.
+FINISH_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0)
+# What is left of a lease of 30 s: fine where it is nearly used up, whatever lease was chosen.
+MARGIN_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,8 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, "counter", text, labels)
 
 
-def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(name, "histogram", text, (), buckets)
+def _histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, "histogram", text, labels, buckets)
 
 
 def _known(name: str, text: str, *labels: str) -> Metric:
@@ -62,6 +66,10 @@ _TABLE = (
     _known("jobs_dead", "Jobs that will not run again by themselves; up to 10,000.", "queue"),
     _known("oldest_ready_age_seconds", "How long the oldest job due has waited.", "queue"),
     _known("sample_timestamp_seconds", "When the queue was last counted, by the database clock."),
+    # -- the database itself, from the same census
+    _known("oldest_transaction_age_seconds", "Age of the oldest transaction that pins vacuum."),
+    _known("table_live_tuples", "Rows of the table, as the server estimates.", "table"),
+    _known("table_dead_tuples", "Dead rows that vacuum has not yet removed.", "table"),
     # -- the processes
     _known("children", "Live child processes.", "role"),
     _known("children_resident_bytes", "Resident memory of the child processes.", "role"),
@@ -81,12 +89,16 @@ _TABLE = (
     _counter("retries_total", "Failed runs that will be tried again."),
     _counter("failures_total", "Failed runs by reason: error, timeout, decode, crash.", "reason"),
     _counter("releases_total", "Jobs handed back unfinished.", "reason"),
+    _counter("refunds_total", "Releases that gave the attempt back after a fault.", "reason"),
     _counter("abandoned_total", "Runs given up without writing anything.", "reason"),
     _histogram("run_seconds", "How long runs took.", RUN_BUCKETS),
     _histogram("wait_seconds", "From due to started.", WAIT_BUCKETS),
     # -- leases and finishing
     _counter("leases_lost_total", "Leases taken by another, or not renewed in time."),
     _counter("stale_finishes_total", "Completions refused by the fence."),
+    _histogram("finish_seconds", "Handler's end, or its BEGIN, to commit.", FINISH_BUCKETS),
+    _histogram("lease_margin_seconds", "Left of the lease at the commit.", MARGIN_BUCKETS),
+    _counter("heartbeats_missed_total", "Renewals that were due and came a whole period late."),
     _counter("renewal_failures_total", "Renewals that failed and were tried again."),
     _counter("failure_update_failures_total", "Failures that could not be recorded."),
     _counter("errors_after_commit_total", "Handlers that raised after their job had committed."),
@@ -98,8 +110,12 @@ _TABLE = (
     _counter("claims_recovered_total", "Jobs found whose claim had committed unheard."),
     _histogram("claim_seconds", "How long a claim took.", STATEMENT_BUCKETS),
     Metric("pool_connections", "gauge", "Connections by lane and state.", ("lane", "state")),
-    _histogram("pool_wait_seconds", "How long a connection was waited for.", STATEMENT_BUCKETS),
+    _histogram(
+        "pool_wait_seconds", "How long a connection was waited for.", STATEMENT_BUCKETS, "lane"
+    ),
+    _histogram("query_seconds", "How long a statement took.", STATEMENT_BUCKETS, "lane"),
     _counter("database_connects_total", "Connections opened.", "lane"),
+    Metric("listeners_up", "gauge", "Processes whose LISTEN connection stands."),
     _counter("listener_losses_total", "Times the LISTEN connection was lost."),
     # -- maintenance
     _counter("expiries_total", "Jobs taken from holders whose lease had run out."),

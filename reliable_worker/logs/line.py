@@ -39,7 +39,7 @@ _OF_A_PROCESS = {
 }
 _OF_THE_WHOLE = {
     *("count", "lane", "address", "kinds", "queues", "workers", "processes", "version"),
-    *("setting", "timeout_seconds", "line", "service", "untold"),
+    *("setting", "timeout_seconds", "line", "service", "untold", "statement"),
 }
 _OF_OTHERS = {"logger", "message", "where"}
 ALLOWED = frozenset(_OF_A_JOB | _OF_A_PROCESS | _OF_THE_WHOLE | _OF_OTHERS)

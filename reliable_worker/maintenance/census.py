@@ -51,6 +51,7 @@ class Census:
         try:
             now = lane.call(upkeep.clock)
             queues = lane.call(partial(upkeep.census, mark=self._marks.floor, limit=self._limit))
+            health = lane.call(upkeep.health)
         except psycopg.errors.QueryCanceled:
             self._limit = max(self._limit // 2, LEAST_COUNTED)
             raise
@@ -63,6 +64,7 @@ class Census:
                 "at": began,
                 "unix": now,
                 "queues": {queue: asdict(count) for queue, count in queues.items()},
+                "database": asdict(health),
             }
         )
         return len(queues)

@@ -111,6 +111,7 @@ class Connection(psycopg.Connection[TupleRow]):
     _fallback_seconds: float = 3.0  # the spec's budget of one query, until connect() sets it
     backend: tuple[int, str] | None = None
     used_at: float = 0.0
+    lane: str = "other"  # what it is for: the label of its statements' metrics
 
     @contextmanager
     def budget(self, seconds: float, name: str) -> Iterator[None]:
@@ -235,10 +236,12 @@ def connect(
     password file.
     """
     made = parameters(settings, lane=lane, boot=boot)
-    return _connect(made, settings, autocommit=autocommit)
+    return _connect(made, settings, lane, autocommit=autocommit)
 
 
-def _connect(made: dict[str, Any], settings: Settings, *, autocommit: bool) -> Connection:
+def _connect(
+    made: dict[str, Any], settings: Settings, lane: str, *, autocommit: bool
+) -> Connection:
     _connecting.limit = Deadline(settings.connect_timeout_seconds, "connect_timeout_seconds")
     try:
         try:
@@ -253,6 +256,7 @@ def _connect(made: dict[str, Any], settings: Settings, *, autocommit: bool) -> C
         _connecting.limit = None
     conn._fallback_seconds = settings.query_timeout_seconds + CLIENT_SLACK_SECONDS
     conn.used_at = boottime()
+    conn.lane = lane
     return conn
 
 
@@ -265,6 +269,7 @@ def make_pool(settings: Settings, *, lane: str, boot: str, size: int) -> Connect
     def configure(conn: Connection) -> None:
         conn._fallback_seconds = settings.query_timeout_seconds + CLIENT_SLACK_SECONDS
         conn.used_at = boottime()
+        conn.lane = lane
 
     def check(conn: Connection) -> None:
         # One round trip per job would cost more than it finds: only a connection that lay idle

@@ -1,7 +1,7 @@
 """The `.sql` files: read once, run by name with native `$1` parameters.
 
-Floor 1. One statement per file in `sql/`, valid as written, so that it can be read, PREPAREd and
-explained with psql exactly as it runs here.
+Floor 1; imports `jobs`. One statement per file in `sql/`, valid as written, so that it can be read,
+PREPAREd and explained with psql exactly as it runs here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import psycopg
 from psycopg.raw_cursor import RawCursor
 from psycopg.rows import TupleRow
 
+from reliable_worker.jobs.deadline import boottime
+from reliable_worker.jobs.events import emit
+
 
 @cache
 def text(name: str) -> bytes:
@@ -27,4 +30,10 @@ def run(
 ) -> psycopg.Cursor[TupleRow]:
     """Execute a statement under the connection's budget; raises psycopg.Error."""
     cursor: psycopg.Cursor[TupleRow] = RawCursor(conn)
-    return cursor.execute(text(name), params or None)
+    sent_at = boottime()
+    try:
+        return cursor.execute(text(name), params or None)
+    finally:  # a statement that was cut is the most telling of all
+        took = boottime() - sent_at
+        lane = getattr(conn, "lane", "other")
+        emit("query_done", "debug", statement=name, lane=lane, duration_seconds=took)

@@ -61,6 +61,15 @@ class QueueCount:
     oldest_ready_age_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The gauges of the database itself."""
+
+    oldest_transaction_age_seconds: float
+    table_live_tuples: dict[str, float]
+    table_dead_tuples: dict[str, float]
+
+
 def oldest_running(conn: Connection, since: float, before: float) -> Oldest:
     """The oldest claim still running within [since, before)."""
     ((now, claimed_at, undated),) = run(conn, "oldest_running", (since, before)).fetchall()
@@ -163,6 +172,12 @@ def census(conn: Connection, mark: float, limit: int) -> dict[str, QueueCount]:
     for queue, dead in run(conn, "census_dead", (limit,)).fetchall():
         counts.setdefault(queue, QueueCount()).dead = dead
     return counts
+
+
+def health(conn: Connection) -> Health:
+    """What keeps vacuum from its work, and how much work there is."""
+    ((oldest, live, dead),) = run(conn, "health").fetchall()
+    return Health(oldest, {"jobs": live}, {"jobs": dead})
 
 
 def _taken(conn: Connection, name: str, params: Sequence[object]) -> list[Taken]:

@@ -38,6 +38,9 @@ _QUEUE_GAUGES = {
     "oldest_ready_age_seconds": "oldest_ready_age_seconds",
 }
 
+# What a census says of the database itself: a number, or one per table.
+_DATABASE_GAUGES = ("oldest_transaction_age_seconds", "table_live_tuples", "table_dead_tuples")
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 Series = dict[Labels, float | Histogram]
@@ -61,6 +64,7 @@ class Metrics:
         self._children = children
         self._ready = ready
         self._queues: dict[str, dict[str, float]] = {}
+        self._database: dict[str, Series] = {}
         self._sampled_at: float | None = None
         self._build: Series = {(_version(), platform.python_version()): 1.0}
         # A registry of our own: the default one belongs to the user's code.
@@ -83,11 +87,13 @@ class Metrics:
         for queue, counts in queues.items():
             if isinstance(counts, Mapping):
                 self._take_queue(str(queue), counts)
+        database = message.get("database")
+        self._database = _of_database(database) if isinstance(database, Mapping) else {}
 
     def collect(self) -> Iterator[Family]:
         """Every family of the table; called by the registry."""
         known: dict[str, Series] = dict(self._arena.snapshot())
-        known |= self._of_queues() | self._of_processes()
+        known |= self._of_queues() | self._database | self._of_processes()
         for metric in METRICS.values():
             series = known.get(metric.name, {})
             if not series and metric.source == "cells" and not metric.labels:
@@ -130,6 +136,18 @@ class Metrics:
             "ready": {(): float(self._ready())},
             "build_info": self._build,
         }
+
+
+def _of_database(message: Mapping[object, object]) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for name in _DATABASE_GAUGES:
+        given = message.get(name)
+        for label, value in (given if isinstance(given, Mapping) else {None: given}).items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                labels = () if label is None else (str(label),)
+                if len(labels) == len(METRICS[name].labels):
+                    found.setdefault(name, {})[labels] = float(value)
+    return found
 
 
 def _family(metric: Metric, series: Series) -> Family:

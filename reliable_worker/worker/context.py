@@ -41,7 +41,9 @@ class JobContext:
         self.effects: list[Effect] = []
         self.returned = False  # the handler is back: its threads can add nothing
         self.finished = False  # committed by transaction() or finish()
+        self.committed: dict[str, object] = {}  # what that took and left of the lease
         self.traces = False  # its statements may have left something in the session
+        self.lent_at = 0.0  # when transaction() or finish() got its connection (boottime)
         self.resolving = False  # a COMMIT was sent: what it did is being asked
         self.unknown = False  # a COMMIT whose outcome could not be learned
         self.fault = False  # the finishing transaction met an infrastructure fault

@@ -41,9 +41,11 @@ class Control:
         `SchemaMismatch` from a connect. After an infrastructure fault the connection is closed.
         """
         deadline = Deadline(seconds, name)
+        asked_at = boottime()
         if not self._turn.acquire(timeout=seconds):
             raise BudgetExceeded(name, seconds)
         try:
+            emit("connection_lent", "debug", lane="control", wait_seconds=boottime() - asked_at)
             conn = self._conn
             if conn is None or conn.closed:
                 conn = self._connect()

@@ -131,7 +131,8 @@ class Execution:
             emit(
                 "error_after_commit", "warning", error=describe(error, payload), **self.job.facts()
             )
-        emit("job_succeeded", duration_seconds=duration, **self.job.facts())
+        committed = self.context.committed if self.context is not None else {}
+        emit("job_succeeded", duration_seconds=duration, **committed, **self.job.facts())
 
     # -- in the heartbeat thread and the main loop ----------------------------------------------
 

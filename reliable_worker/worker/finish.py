@@ -54,9 +54,15 @@ class Finished:
     uncertain: bool = False  # an earlier try may have been written
     alone: bool = False  # not in a group: it failed there, or its row was locked
     facts: dict[str, object] = field(init=False)
+    handed_at: float = field(default_factory=boottime)
 
     def __post_init__(self) -> None:
         self.facts = {**self.job.facts(), "duration_seconds": self.duration_seconds}
+
+    def committed(self, now: float) -> dict[str, object]:
+        """The facts of a completion acknowledged at `now` (boottime)."""
+        margin = self.job.lease.until - now
+        return {**self.facts, "finish_seconds": now - self.handed_at, "margin_seconds": margin}
 
 
 def _nobody() -> None:

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from reliable_worker.jobs import failpoints
+from reliable_worker.jobs.deadline import boottime
 from reliable_worker.jobs.errors import LeaseLost, TransactionBroken
 from reliable_worker.jobs.events import emit
 from reliable_worker.postgres import store
@@ -87,9 +88,10 @@ def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> li
         return [item for item in completed if unknown(finisher, item, backend)] + rest
     if tag != "COMMIT":
         return items
+    now = boottime()
     finisher.shared.book.drop_all([item.job.lease for item in completed])
     for item in completed:
-        emit("job_succeeded", **item.facts)
+        emit("job_succeeded", **item.committed(now))
     if not tags <= effects.PLAIN_TAGS:
         store.discard_all(conn)
     return rest
@@ -140,7 +142,7 @@ def verify(conn: Connection, xid: str) -> store.Backend:
 def succeeded(finisher: Finisher, item: Finished) -> None:
     """Acknowledged: the completion and its effects are committed."""
     finisher.shared.book.drop(item.job.lease)
-    emit("job_succeeded", **item.facts)
+    emit("job_succeeded", **item.committed(boottime()))
 
 
 def lost(finisher: Finisher, item: Finished) -> None:

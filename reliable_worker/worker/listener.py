@@ -32,6 +32,7 @@ class Listener:
         self._settings = settings
         self._boot = boot
         self._notified = notified
+        self.up = False  # it hears; read by the main loop
         self._stop = threading.Event()
         self.thread = threading.Thread(target=self._run, name="listener", daemon=True)
 
@@ -44,10 +45,12 @@ class Listener:
             try:
                 with connect(self._settings, lane="listen", boot=self._boot) as conn:
                     self._subscribe(conn)
+                    self.up = True
                     pause = _FIRST_PAUSE_SECONDS
                     self._notified("")  # what was said while nobody listened
                     self._hear(conn)
             except Exception as error:  # whatever it is: polling goes on, listening is tried again
+                self.up = False
                 emit("listener_lost", "warning", error=describe(error))
                 self._stop.wait(full_jitter(pause))
                 pause = min(pause * 2, _LAST_PAUSE_SECONDS)

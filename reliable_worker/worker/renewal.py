@@ -127,13 +127,17 @@ class LeaseBook:
             missing = [lease for lease in leases if lease.id not in renewed]
             standing = store.probe(conn, missing) if missing else set()
         until = sent_at + settings.lease_seconds - settings.margin_seconds
+        missed = 0
         for lease in leases:
             if lease.id in renewed:
+                missed += max(0, int((sent_at - lease.renewed_at) / settings.renew_seconds) - 1)
                 lease.renewed(sent_at, until)
             elif lease.id in standing:
                 self._not_before = boottime() + _LOCKED_SECONDS
             elif lease.renewable():
                 self._lose(lease)
+        if missed:
+            emit("heartbeats_missed", "warning", count=missed)
         self.show()
 
     def _lose(self, lease: Lease) -> None:

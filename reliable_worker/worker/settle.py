@@ -190,7 +190,11 @@ def _say(item: Finished, outcome: Outcome) -> None:
             )
         case Refund():
             emit(
-                "job_released", reason=outcome.reason, retry_seconds=outcome.delay_seconds, **facts
+                "job_released",
+                reason=outcome.reason,
+                retry_seconds=outcome.delay_seconds,
+                outcome="refunded",
+                **facts,
             )
         case SnoozeUntil():
             emit("job_snoozed", retry_seconds=outcome.seconds, **facts)

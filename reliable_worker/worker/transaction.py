@@ -147,7 +147,8 @@ def _connection(context: JobContext) -> Iterator[Connection]:
     except Exception:
         context.fault = True
         raise
-    emit("connection_lent", "debug", lane="work", wait_seconds=boottime() - asked_at)
+    context.lent_at = boottime()
+    emit("connection_lent", "debug", lane="work", wait_seconds=context.lent_at - asked_at)
     try:
         with conn.budget(settings.finish_timeout_seconds, "finish_timeout_seconds"):
             yield conn
@@ -240,6 +241,11 @@ def _close(context: JobContext, conn: Connection) -> None:
 
 
 def _finished(context: JobContext) -> None:
+    now = boottime()
+    context.committed = {
+        "finish_seconds": now - context.lent_at,
+        "margin_seconds": context.claimed.lease.until - now,
+    }
     context.finished = True
     context.shared.book.drop(context.claimed.lease)
 

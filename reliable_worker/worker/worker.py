@@ -213,6 +213,9 @@ class Worker:
         gauge("pool_connections", ("work", "used"), float(size - idle))
         connected = 1.0 if self._shared.control.backend is not None else 0.0
         gauge("pool_connections", ("control", "open"), connected)
+        listening = 1.0 if self._listener.up else 0.0
+        gauge("pool_connections", ("listen", "open"), listening)
+        gauge("listeners_up", (), listening)
 
 
 def policy(settings: Settings) -> Policy:

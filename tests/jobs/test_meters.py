@@ -24,6 +24,8 @@ FIELDS: dict[str, object] = {
     "cause": "crash",
     "role": "worker",
     "lane": "finish",
+    "finish_seconds": 0.02,
+    "margin_seconds": 17.0,
 }
 
 
@@ -37,7 +39,8 @@ def measured(*events: tuple[str, dict[str, object]], level: str = "info") -> Sna
 
 @pytest.mark.parametrize("name", RULES)
 def test_an_event_moves_all_metrics_of_its_rules(name: str) -> None:
-    snapshot = measured((name, FIELDS))
+    outcomes = {rule.only or "retried" for rule in RULES[name]}
+    snapshot = measured(*((name, {**FIELDS, "outcome": outcome}) for outcome in outcomes))
     for rule in RULES[name]:
         [value] = snapshot[rule.metric].values()
         number = sum(value.counts) if isinstance(value, Histogram) else value
@@ -51,7 +54,7 @@ def test_an_event_without_fields_does_no_harm(name: str) -> None:
 
 def test_every_metric_kept_in_cells_is_moved_by_something() -> None:
     by_rules = {rule.metric for rules in RULES.values() for rule in rules}
-    by_hand = {"events_total", "samples_dropped_total", "pool_connections"}
+    by_hand = {"events_total", "samples_dropped_total", "pool_connections", "listeners_up"}
     assert by_rules | by_hand == {m.name for m in METRICS.values() if m.source == "cells"}
 
 

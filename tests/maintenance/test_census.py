@@ -16,6 +16,7 @@ from reliable_worker.maintenance.marks import Marks
 from reliable_worker.postgres import upkeep
 from reliable_worker.postgres.database import Connection
 from tests.fixtures.configuration import make_settings
+from tests.fixtures.waiting import wait_until
 from tests.maintenance.rows import add, add_running
 
 MakeLane = Callable[..., Lane]
@@ -96,3 +97,30 @@ def test_a_census_cut_by_its_budget_counts_less_next_time(
     census.run_once(lane)
     assert told[0]["queues"]["default"]["ready"] == 1
     assert LEAST_COUNTED < census._limit < MOST_COUNTED
+
+
+def test_what_pins_vacuum_is_told_with_the_dead_rows_it_leaves(
+    dsn: str,
+    conn: psycopg.Connection,
+    make_lane: MakeLane,
+    census: Census,
+    told: list[dict[str, Any]],
+) -> None:
+    for _ in range(3):
+        add(conn)
+    conn.execute("UPDATE jobs SET priority = 1")
+    conn.execute("SELECT pg_stat_force_next_flush()")
+    with psycopg.connect(dsn) as pin:
+        pin.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        pin.execute("SELECT 1 FROM jobs")
+        lane = make_lane()
+
+        def aged() -> bool:
+            census.run_once(lane)
+            return float(told[-1]["database"]["oldest_transaction_age_seconds"]) > 0.3
+
+        wait_until(aged, 30, "an age of the transaction")
+        assert told[-1]["database"]["table_dead_tuples"] == {"jobs": 3}
+        assert told[-1]["database"]["table_live_tuples"] == {"jobs": 3}
+    census.run_once(lane)
+    assert told[-1]["database"]["oldest_transaction_age_seconds"] == 0

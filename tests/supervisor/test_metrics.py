@@ -24,6 +24,11 @@ SPEC = (
     *("pool_wait_seconds", "children", "child_restarts_total"),
 )
 
+DATABASE = {
+    "oldest_transaction_age_seconds": 12.5,
+    "table_live_tuples": {"jobs": 1000},
+    "table_dead_tuples": {"jobs": 40},
+}
 QUEUE = {"ready": 5, "running": 2, "expired": 1, "dead": 7, "oldest_ready_age_seconds": 1.5}
 
 # What a user may call a queue or a kind, and an exposition must survive.
@@ -44,6 +49,8 @@ def provoked(kind: str = "mail", queue: str = "slow") -> Arena:
         "reason": "error",
         "outcome": "retried",
         "count": 3,
+        "finish_seconds": 0.02,
+        "margin_seconds": 17.0,
         "freed": 2,
         "dead": 1,
         "duration_seconds": 0.3,
@@ -51,6 +58,7 @@ def provoked(kind: str = "mail", queue: str = "slow") -> Arena:
     }
     for name in RULES:
         measure(Event(name, "info", 0.0, fields))
+    measure(Event("job_released", "info", 0.0, {**fields, "outcome": "refunded"}))
     meters.gauge("pool_connections", ("finish", "idle"), 4)
     return arena
 
@@ -71,12 +79,18 @@ def samples(body: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 @pytest.mark.quick
 def test_every_metric_of_the_spec_and_of_the_table_is_shown() -> None:
     shown = metrics(provoked())
-    shown.take_census({"say": "census", "unix": 1.8e9, "queues": {"slow": QUEUE}})
+    shown.take_census(
+        {"say": "census", "unix": 1.8e9, "queues": {"slow": QUEUE}, "database": DATABASE}
+    )
     found = samples(shown.render())
     for name in {*SPEC, *METRICS}:
         assert name in found or f"{name}_count" in found, name
     assert found["jobs_dead"] == {(("queue", "slow"),): 7}
     assert found["sample_timestamp_seconds"] == {(): 1.8e9}
+    assert found["oldest_transaction_age_seconds"] == {(): 12.5}
+    assert found["table_dead_tuples"] == {(("table", "jobs"),): 40}
+    assert found["lease_margin_seconds_bucket"][("le", "15.0"),] == 0
+    assert found["lease_margin_seconds_bucket"][("le", "20.0"),] == 1
     assert found["children"][("role", "worker"),] == 1
     assert found["children"][("role", "quarantine"),] == 0
     assert found["children_resident_bytes"][("role", "worker"),] > 1_000_000
@@ -123,12 +137,17 @@ def test_a_new_census_replaces_the_old_one() -> None:
         {"unix": 1, "queues": {"q": {"ready": None, "dead": 1}}},
         {"unix": 1, "queues": {"q": {"ready": "x"}}},
         {"unix": 1, "queues": {"q": {"ready": math.nan}}},
+        {"unix": 1, "queues": {}, "database": 7},
+        {"unix": 1, "queues": {}, "database": {"table_dead_tuples": {"jobs": "x"}}},
+        {"unix": 1, "queues": {}, "database": {"table_dead_tuples": 1}},
+        {"unix": 1, "queues": {}, "database": {"oldest_transaction_age_seconds": {"a": 1}}},
     ],
 )
 def test_a_malformed_census_breaks_nothing(message: dict[str, object]) -> None:
     shown = metrics(Arena(children=1, threads=1))
     shown.take_census(message)
-    assert "jobs_ready" not in samples(shown.render())
+    found = samples(shown.render())
+    assert not {"jobs_ready", "table_dead_tuples", "oldest_transaction_age_seconds"} & set(found)
 
 
 def test_many_queues_are_bounded_and_their_jobs_still_counted() -> None:

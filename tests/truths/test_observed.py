@@ -80,7 +80,16 @@ def test_counters_equal_what_the_audit_saw(
     assert total(found, "run_seconds_count") == claims
     assert total(found, "retries_total") == total(found, "jobs_finished_total", outcome="retried")
     assert total(found, "failures_total", reason="error") == 5 + 4
-    assert total(found, "pool_wait_seconds_count") > 0
+    assert total(found, "finish_seconds_count") == 47
+    assert total(found, "lease_margin_seconds_count") == 47
+    assert total(found, "lease_margin_seconds_bucket", le="1.0") == 0
+    assert total(found, "heartbeats_missed_total") == total(found, "refunds_total") == 0
+    for lane in ("work", "control", "reaper", "census"):
+        assert total(found, "query_seconds_count", lane=lane) > 0, lane
+    assert total(found, "listeners_up") == 2
+    assert total(found, "table_dead_tuples", table="jobs") >= 0
+    assert total(found, "pool_wait_seconds_count", lane="work") > 0
+    assert total(found, "pool_wait_seconds_count", lane="control") > 0
     assert total(found, "pool_connections") > 0
     assert total(found, "children", role="worker") == 2
     assert total(found, "children", role="maintenance") == 1
