@@ -21,6 +21,9 @@ from reliable_worker.postgres import statements
 
 Conn = psycopg.Connection[Any]
 
+# The mark of a scan from the beginning: before the year 1, the earliest a job may be due.
+HEAD_US = -(2**56)
+
 
 class Combination(NamedTuple):
     """One place to claim from."""
@@ -86,7 +89,7 @@ def claim(
             )
         )
         place = Combination(row[6], row[5], row[7])
-        marks[place] = max(marks.get(place, 0), row[15])
+        marks[place] = max(marks.get(place, HEAD_US), row[15])
     return Claim(jobs, marks, None)
 
 

@@ -68,7 +68,8 @@ class Places:
             first = self._turn % len(places)
             for place in places[first:] + places[:first]:
                 rescan = now >= self._rescan_at.get(place, 0.0)
-                order.append((place, 0 if rescan else self._marks.get(place, 0)))
+                mark = self._marks.get(place, store.HEAD_US)
+                order.append((place, store.HEAD_US if rescan else mark))
         return order
 
     def claimed(
@@ -80,12 +81,12 @@ class Places:
         """Move the marks to what was claimed last; an empty claim begins at the heads again."""
         now = boottime()
         for place, mark in asked:
-            if mark == 0:
+            if mark == store.HEAD_US:
                 pause = max(_RESCAN_SECONDS, _RESCAN_SHARE * cost_seconds)
                 self._rescan_at[place] = now + pause
             reached = claim.marks.get(place)
             if reached is not None:
-                self._marks[place] = max(0, reached - _BEHIND_US)
+                self._marks[place] = max(store.HEAD_US, reached - _BEHIND_US)
             elif not claim.jobs:
                 self._marks.pop(place, None)
 

@@ -2,7 +2,7 @@
 --
 -- $1 queues text[], $2 kinds text[], $3 priorities smallint[], $4 marks bigint[]: the combinations
 --    to look into, in the order to take turns; mark = microseconds since 1970 where this
---    combination's scan starts (0 = its beginning), a hint that is never needed for correctness
+--    combination's scan starts (-2^56 = its beginning), a hint never needed for correctness
 -- $5 limit int · $6 owners text[], one per job at most · $7 lease_seconds float8
 --
 -- One row per job taken. When none was due: one row with id null and due_seconds, the time until
