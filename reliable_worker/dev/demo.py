@@ -33,12 +33,16 @@ STORIES = (WELCOME, INVALID, FLAKY, POISON)
 
 # A supervisor is ready within a second on an idle machine.
 READY_SECONDS = 60.0
-# The kill comes while the files are being worked on, and a process is replaced within a second.
+# The longest job sleeps 8 s: by then the kill comes, however many files there are still.
+MIDWAY_SECONDS = 3.0
+# A process is seen at work, and a killed one replaced, within a second on an idle machine.
 KILL_SECONDS = 60.0
 # The longest job sleeps 8 s and runs twice; beyond that, a slow machine does 20 files a second.
 SETTLE_SECONDS, FILES_PER_SECOND = 90.0, 20
-# How finely recovery is measured, and how soon the supervisor's end is noticed.
+# How finely recovery is measured, and how soon the supervisor's end is noticed. A look that costs
+# more comes more seldom, so that counting thousands of jobs takes a tenth of a core at most.
 LOOK_SECONDS = 0.02
+PAUSE_PER_COST = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,7 @@ class _Play:
         runs again or is done."""
         # Somewhere between a fifth and three fifths of the files.
         due = self._random.uniform(0.2, 0.6) * len(self._files)
-        self._until(lambda: self._totals["files_done"] >= due, KILL_SECONDS)
+        self._until(lambda: self._totals["files_done"] >= due, MIDWAY_SECONDS)
         held: list[tuple[str, int, int]] = []
 
         def aim() -> bool:
@@ -224,12 +228,14 @@ class _Play:
         """Show how it goes until `condition` is true; False after `seconds`."""
         deadline = Deadline(seconds, "demo")
         while True:
+            began = boottime()
             self._look()
             if condition():
                 return True
             if deadline.passed:
                 return False
-            code = self._fleet.wait(LOOK_SECONDS)
+            cost = boottime() - began
+            code = self._fleet.wait(max(LOOK_SECONDS, cost * PAUSE_PER_COST))
             if code is not None:
                 raise DemoError(
                     f"the supervisor ended by itself with exit code {code}:"
