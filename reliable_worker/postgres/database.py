@@ -8,6 +8,7 @@ The server's limit comes first (its error is the clearer one), ours half a secon
 from __future__ import annotations
 
 import math
+import select
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -260,7 +261,34 @@ def _connect(
     return conn
 
 
-def make_pool(settings: Settings, *, lane: str, boot: str, size: int) -> ConnectionPool[Connection]:
+class Pool(ConnectionPool[Connection]):
+    """A pool that lends no connection which the server has ended while it lay idle.
+
+    After a restart all of them are such; one job could meet four in a row, which is more than its
+    refunds. The pool's own check would pause for a second and longer after each it finds.
+    """
+
+    def getconn(self, timeout: float | None = None) -> Connection:
+        """A connection within `timeout` seconds; raises `PoolTimeout`."""
+        limit = Deadline(self.timeout if timeout is None else timeout, "pool")
+        while True:
+            conn = super().getconn(limit.remaining())
+            if not _spoken_to(conn):
+                return conn
+            conn.close()
+            self.putconn(conn)
+
+
+def _spoken_to(conn: Connection) -> bool:
+    """Whether the server said something to an idle connection: hardly ever anything but its end."""
+    if conn.closed:
+        return True
+    poll = select.poll()
+    poll.register(conn.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def make_pool(settings: Settings, *, lane: str, boot: str, size: int) -> Pool:
     """A pool of at most `size` connections for the handlers' transactions; not yet open.
 
     Open it after the fork only: its threads would not exist in the child.
@@ -278,7 +306,7 @@ def make_pool(settings: Settings, *, lane: str, boot: str, size: int) -> Connect
             with conn.budget(settings.query_timeout_seconds, "query_timeout_seconds"):
                 ConnectionPool.check_connection(conn)
 
-    return ConnectionPool(
+    return Pool(
         lambda: pq_conninfo.make_conninfo("", **parameters(settings, lane=lane, boot=boot)),
         connection_class=Connection,
         kwargs={"autocommit": True},
