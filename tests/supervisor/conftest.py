@@ -43,8 +43,8 @@ class Run(Fleet):
         return [message for line in lines if (message := json.loads(line))["say"] == say]
 
     def obituary(self, pid: int) -> dict[str, Any]:
-        """What maintenance heard of this child's death; waits for it."""
-        boot = self.wait_event("child_started", SECONDS, pid=pid)["boot"]
+        """What maintenance heard of this child's death; waits for it, and for the log to say it."""
+        boot = self.wait_event("child_exited", SECONDS, pid=pid)["boot"]
         found = wait_until(
             lambda: [o for o in self.heard("obituary") if o["boot"] == boot],
             SECONDS,
@@ -66,6 +66,9 @@ class Run(Fleet):
 
     def wait_ready(self, seconds: float = SECONDS) -> None:
         self.wait_event("supervisor_ready", seconds)
+
+    def wait_stderr(self, text: str) -> None:
+        wait_until(lambda: text in self.stderr(), SECONDS, f"{text!r} on stderr")
 
     def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)

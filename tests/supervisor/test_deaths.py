@@ -57,7 +57,7 @@ def test_a_death_by_any_signal_names_it(run: Start, number: signal.Signals) -> N
     fleet.tell(victim, "start:0:5:1", f"kill:{int(number)}")
     error = fleet.obituary(victim)["error"]
     assert error == f"killed by signal {int(number)} ({number.name})"
-    assert "Current thread" in fleet.stderr()  # faulthandler has written the stacks
+    fleet.wait_stderr("Current thread")  # faulthandler has written the stacks
 
 
 def test_maintenance_is_replaced_and_told_again_what_was_not_buried(run: Start) -> None:

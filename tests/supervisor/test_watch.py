@@ -21,7 +21,7 @@ def test_a_stalled_child_that_holds_nothing_is_made_to_show_its_stacks_and_kille
     obituary = fleet.obituary(victim)
     assert (obituary["cause"], obituary["started"]) == ("stall", [[8, 2]])
     assert obituary["error"] == "killed: its main loop stood still"
-    assert "scripted.py" in fleet.stderr()
+    fleet.wait_stderr("scripted.py")
     fleet.wait_pids("worker", 2)
     assert fleet.find("child_restarted", reason="stall")
 
