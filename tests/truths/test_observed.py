@@ -112,10 +112,12 @@ def test_gauges_of_the_queue_follow_the_table(
     fleet = worker(census_seconds=0.2, reap_seconds=600, lease_seconds=30)
     address = fleet.metrics_address()
     looking.wait_start(truth, held)
+    fleet.wait_event("database_connected", SECONDS, lane="reaper")
     (lost,) = add_jobs(truth, "nobody.knows", ["{}"], queue="lost", prefix="lost")
+    # it runs out after the only pass of expiry there is before the test ends
     truth.execute(
         "UPDATE jobs SET state = 'running', attempts = 1, fence = 1, lease_owner = 'gone.0',"
-        " claimed_at = now(), lease_until = now() - interval '1 s'"
+        " claimed_at = now(), lease_until = now() + interval '3 s'"
         " WHERE id = %s",
         (lost,),
     )
