@@ -26,9 +26,12 @@ Effect = tuple[Any, Params | None]
 # Statements that leave nothing behind in a session.
 PLAIN_TAGS = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 
-# Blanks and comments before the first word; a comment inside a comment only makes the word
-# unreadable, and the look at the transaction afterwards decides.
-_BEFORE = re.compile(r"(?:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*", re.DOTALL)
+# First words of effects that may share a transaction with other jobs' effects.
+_MINGLING = PLAIN_TAGS | {"SELECT", "WITH"}
+
+# What may stand before the first word: blanks, and comments, which may hold comments.
+_BLANKS = re.compile(r"(?:\s|;|--[^\r\n]*)*")
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
 _WORD = re.compile(r"[A-Za-z]+")
 _CONTROL = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "PREPARE"}
@@ -71,6 +74,21 @@ def together(effects: Sequence[Effect]) -> Any:
     return query if isinstance(query, str) and params is not None else None
 
 
+def mingle(effects: Sequence[Effect]) -> bool:
+    """Whether these effects may share a transaction with those of other jobs.
+
+    A setting made for one transaction (SET LOCAL, deferred constraints) lasts until its COMMIT:
+    with a neighbour's search_path or role, a job's rows would go elsewhere.
+    """
+    try:
+        return all(
+            _first_word(query) in _MINGLING and "set_config" not in str(query)
+            for query, _ in effects
+        )
+    except Exception:  # a query that cannot even be read fails by itself, when it runs
+        return False
+
+
 def tag(cursor: psycopg.Cursor[Any]) -> str:
     """The kind of statement a cursor ran last: INSERT, SELECT, SET …"""
     return (cursor.statusmessage or "").split(" ")[0]
@@ -107,6 +125,23 @@ def _first_word(query: object) -> str:
         text = query.decode("utf-8", "replace")
     else:
         text = str(query)
-    before = _BEFORE.match(text)
-    word = _WORD.match(text, before.end() if before else 0)
+    word = _WORD.match(text, _first_place(text))
     return word.group().upper() if word else ""
+
+
+def _first_place(text: str) -> int:
+    """Where the first word begins."""
+    at = 0
+    while True:
+        blanks = _BLANKS.match(text, at)
+        at = blanks.end() if blanks else at
+        if not text.startswith("/*", at):
+            return at
+        depth = 0
+        for edge in _COMMENT_EDGE.finditer(text, at):
+            depth += 1 if edge.group() == "/*" else -1
+            if depth == 0:
+                at = edge.end()
+                break
+        else:
+            return len(text)

@@ -23,7 +23,7 @@ from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Complete, Outcome
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres.database import Fault, classify
-from reliable_worker.worker import group, settle
+from reliable_worker.worker import effects, group, settle
 from reliable_worker.worker.effects import Effect
 from reliable_worker.worker.shared import Shared
 
@@ -133,6 +133,8 @@ class Finisher:
     def _groups(self, item: Finished) -> bool:
         if not isinstance(item.outcome, Complete) or item.alone:
             return False
+        if not effects.mingle(item.effects):
+            return False
         until = self._alone.get(item.job.kind)
         if until is not None and boottime() >= until:
             del self._alone[item.job.kind]
@@ -148,12 +150,14 @@ class Finisher:
                 again = group.complete(self, batch)
             self.troubled = False
         except (psycopg.Error, PoolTimeout, ReliableWorkerError, OSError) as error:
-            self.troubled = True
+            kind = classify(error)
+            # A row that somebody holds is one job's trouble: the process goes on.
+            self.troubled = kind is not Fault.TRANSIENT
             emit("failure_update_failed", "warning", error=describe(error), count=len(batch))
-            if classify(error) in (Fault.INFRASTRUCTURE, Fault.TRANSIENT):
+            if kind is Fault.INFRASTRUCTURE:
                 self._items.extendleft(reversed(batch))
             else:
-                self._items.extend(batch)  # refused: it must not keep the others waiting
+                self._items.extend(batch)  # locked or refused: the others do not wait for it
             self._wake.clear()
             self._wake.wait(full_jitter(_PAUSE_SECONDS))
             return

@@ -94,7 +94,15 @@ def test_a_failing_effect_fails_its_own_job_only(
 
 
 @pytest.mark.parametrize(
-    "statement", ["ROLLBACK", "/* x */ commit", "ROLLBACK; BEGIN", "SELECT 1; COMMIT", "end"]
+    "statement",
+    [
+        "ROLLBACK",
+        "/* x */ commit",
+        "/* /* */ x */ COMMIT",
+        "ROLLBACK; BEGIN",
+        "SELECT 1; COMMIT",
+        "end",
+    ],
 )
 def test_an_effect_that_ends_the_transaction_hurts_nobody_else(
     shared: Shared, claimed: Claim, conn: psycopg.Connection, statement: str
@@ -189,3 +197,37 @@ def test_backends_that_die_cost_no_attempt_and_lose_nothing(
     wait_until(lambda: not shared.finisher.backlog, 30, "everything acknowledged")
     assert set(states(conn).values()) == {"succeeded"}
     assert effects(conn) == sorted(job.id for job in jobs)
+
+
+def test_settings_of_one_jobs_effects_do_not_reach_its_neighbours(
+    shared: Shared, claimed: Claim, conn: psycopg.Connection
+) -> None:
+    """SET LOCAL lasts until COMMIT: a tenant's search_path must not send others' rows there."""
+    tenant, other, also_other = claimed(3)
+    conn.execute("CREATE SCHEMA tenant CREATE TABLE effects (job bigint)")
+    own = [("SET LOCAL search_path = tenant, public", None), (EFFECT, (tenant.id,))]
+    two = [(EFFECT, (also_other.id,)), (EFFECT, (also_other.id,))]
+    finish(
+        shared,
+        [Finished(tenant, Complete(), own), complete(other), Finished(also_other, Complete(), two)],
+    )
+    assert set(states(conn).values()) == {"succeeded"}
+    assert effects(conn) == [other.id, also_other.id, also_other.id]
+    assert conn.execute("SELECT job FROM tenant.effects").fetchall() == [(tenant.id,)]
+
+
+def test_a_row_that_stays_locked_keeps_nobody_else_waiting(
+    shared: Shared, claimed: Claim, conn: psycopg.Connection, dsn: str
+) -> None:
+    """An operator's open transaction on one row must not stop the process's other completions."""
+    locked, *others = claimed(4)
+    with psycopg.connect(dsn) as holder:
+        holder.execute("SELECT 1 FROM jobs WHERE id = %s FOR UPDATE", (locked.id,))
+        shared.finisher.submit(complete(locked))
+        for job in others:
+            shared.finisher.submit(Finished(job, RetryLater(60, "later", "error")))
+        shared.finisher.thread.start()
+        wait_until(lambda: shared.finisher.backlog == 1, 20, "the others written")
+        assert not shared.finisher.troubled
+    wait_until(lambda: not shared.finisher.backlog, 20, "the locked one completed")
+    assert states(conn)[locked.id] == "succeeded"
