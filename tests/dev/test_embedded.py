@@ -206,10 +206,11 @@ def test_a_taken_port_is_passed_over(data: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_directory_of_something_else_is_left_alone(data: Path) -> None:
+    cluster = Cluster(data)
     data.mkdir()
     (data / "diary").write_text("dear diary")
     with pytest.raises(EmbeddedError, match="holds something else"):
-        Cluster(data).start()
+        cluster.start()
     assert [path.name for path in data.iterdir()] == ["diary"]
 
 
