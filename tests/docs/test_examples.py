@@ -32,10 +32,6 @@ def _has_examples(document: Path) -> bool:
     )
 
 
-@pytest.mark.skipif(
-    not all((ROOT / f"reliable_worker/cli/{verb}.py").exists() for verb in ("migrate", "doctor")),
-    reason="the examples need all verbs",
-)
 @pytest.mark.parametrize(
     "document",
     [document for document in DOCUMENTS if _has_examples(document)],
