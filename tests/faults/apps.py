@@ -234,4 +234,4 @@ def dawdle(job: rw.Job[Payload]) -> None:
 def plain(job: rw.Job[Payload]) -> None:
     """{"seconds": s}: an effect without a connection of the handler's own, for outages."""
     job.sleep(float(job.payload.get("seconds", 0)))
-    _finish(job, "effect")
+    _finish(job, job.payload.get("how", "effect"))

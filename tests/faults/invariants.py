@@ -13,7 +13,7 @@ import psycopg
 Connection = psycopg.Connection[Any]
 
 # Kinds of tests.faults.apps whose success leaves exactly one row in `effects`.
-EFFECT_KINDS = ("work",)
+EFFECT_KINDS = ("work", "plain")
 
 _I2_TWICE = """
 SELECT 'I2 key ' || key || ' has ' || count(*) || ' effects' FROM effects GROUP BY key
