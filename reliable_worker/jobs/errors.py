@@ -8,6 +8,8 @@ what helps and drops what could hold a payload (PostgreSQL's DETAIL and HINT rep
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import takewhile
 
 ERROR_CHARACTERS = 1000  # the CHECK on jobs.last_error
 
@@ -18,9 +20,8 @@ _LONGEST_DELAY_SECONDS = 10 * 366 * 86400.0
 # A quoted string of an error text that also stands in the payload is masked from this length on;
 # shorter ones ("id", "a") would mask ordinary words and reveal nothing.
 _MASK_CHARACTERS = 4
-# At most so much of a payload is searched for strings to mask: a bound on work, not on safety
-# (what is not searched is longer than any error text we keep).
-_MASK_STRINGS = 2000
+# A longer string is masked where it begins so: errors shorten what they quote.
+_HEAD_CHARACTERS = 16
 
 
 class ReliableWorkerError(Exception):
@@ -127,8 +128,8 @@ def clean(text: str, limit: int = ERROR_CHARACTERS) -> str:
 def describe(error: BaseException, payload: object = None) -> str:
     """One line for last_error: class, SQLSTATE and constraint, first line of the message.
 
-    `payload` is the decoded payload: its strings are masked in messages of foreign errors. Never
-    raises, whatever the error's own `__str__` does.
+    `payload` is what must not be shown (`ClaimedJob.secrets`): its strings are masked in messages
+    of foreign errors. Never raises, whatever the error's own `__str__` does.
     """
     try:
         return _describe(error, payload)
@@ -165,31 +166,33 @@ def _first_line(text: str) -> str:
 
 
 def _mask(text: str, payload: object) -> str:
-    found = sorted(set(_strings(payload)), key=len, reverse=True)
-    for secret in found:
-        text = text.replace(secret, "[…]")
+    found = {part for part in _strings(payload) if part[:_HEAD_CHARACTERS] in text}
+    for secret in sorted(found, key=len, reverse=True):
+        at = text.find(secret[:_HEAD_CHARACTERS])
+        while at >= 0:
+            pairs = zip(text[at:], secret, strict=False)
+            quoted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+            text = f"{text[:at]}[…]{text[at + quoted :]}"
+            at = text.find(secret[:_HEAD_CHARACTERS], at + 1)
     return text
 
 
-def _strings(payload: object) -> list[str]:
-    """The payload's strings and long numbers, breadth first, bounded."""
-    found: list[str] = []
-    queue: list[object] = [payload]
-    seen = 0
-    while queue and seen < _MASK_STRINGS:
-        item = queue.pop(0)
-        seen += 1
+def _strings(payload: object) -> Iterator[str]:
+    """The payload's strings and long numbers, as an error's first line may show them."""
+    left: list[object] = [payload]
+    while left:
+        item = left.pop()
         if isinstance(item, dict):
-            queue.extend(item.values())
+            left.extend(item.values())
         elif isinstance(item, list | tuple):
-            queue.extend(item)
+            left.extend(item)
         elif isinstance(item, str):
-            found.extend(
-                part for part in {item, *item.splitlines()} if len(part) >= _MASK_CHARACTERS
-            )
-        elif isinstance(item, int | float) and not isinstance(item, bool):
-            if len(str(item)) >= _MASK_CHARACTERS:
-                found.append(str(item))
-        elif hasattr(item, "__dict__"):
-            queue.extend(vars(item).values())
-    return found
+            for part in {item, repr(item)[1:-1], *item.splitlines()}:
+                if len(part) >= _MASK_CHARACTERS:
+                    yield part
+        elif (
+            isinstance(item, int | float)
+            and not isinstance(item, bool)
+            and len(str(item)) >= _MASK_CHARACTERS
+        ):
+            yield str(item)

@@ -6,6 +6,7 @@ with it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -113,6 +114,16 @@ class ClaimedJob:
     @property
     def id(self) -> int:
         return self.lease.id
+
+    def secrets(self) -> object:
+        """Key and payload as stored, to be masked in the texts of errors.
+
+        Not what the handler was given: it may have changed that before it raised.
+        """
+        try:
+            return [self.key, json.loads(self.payload_text, parse_int=str)]
+        except (ValueError, RecursionError):  # no handler has seen it either
+            return self.key
 
     def facts(self) -> dict[str, object]:
         """The fields by which every event names a job."""

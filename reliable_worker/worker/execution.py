@@ -99,11 +99,10 @@ class Execution:
 
     def _conclude(self, error: BaseException | None, duration: float) -> None:
         job, context = self.job, self.context
-        payload = context.payload if context is not None else None
         fault = context.fault if context is not None else False
         ending = Ending(
             error=error,
-            text="" if error is None else describe(error, payload),
+            text="" if error is None else describe(error, job.secrets()),
             infrastructure=error is not None and _is_infrastructure(error, fault),
             stop=self.shared.stop_word(),
         )
@@ -122,15 +121,13 @@ class Execution:
             )
             return
         effects = context.effects if context is not None and isinstance(outcome, Complete) else []
-        self.shared.finisher.submit(Finished(job, outcome, effects, duration, payload))
+        self.shared.finisher.submit(Finished(job, outcome, effects, duration))
 
     def _after_commit(self, error: BaseException | None, duration: float) -> None:
         """The job's own transaction committed; what came after cannot undo that."""
         if error is not None:
-            payload = self.context.payload if self.context is not None else None
-            emit(
-                "error_after_commit", "warning", error=describe(error, payload), **self.job.facts()
-            )
+            text = describe(error, self.job.secrets())
+            emit("error_after_commit", "warning", error=text, **self.job.facts())
         committed = self.context.committed if self.context is not None else {}
         emit("job_succeeded", duration_seconds=duration, **committed, **self.job.facts())
 

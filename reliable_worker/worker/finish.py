@@ -49,7 +49,6 @@ class Finished:
     outcome: Outcome
     effects: Sequence[Effect] = ()
     duration_seconds: float = 0.0
-    payload: object = None  # to mask its strings in the message of an effect's error
     interruptions: int = 0  # infrastructure faults after its transaction had begun
     uncertain: bool = False  # an earlier try may have been written
     alone: bool = False  # not in a group: it failed there, or its row was locked

@@ -124,7 +124,7 @@ def _effect_failed(
         return [item]
     if not conn.closed:
         store.rollback(conn)
-    ending = Ending(error, describe(error, item.payload), False, finisher.shared.stop_word())
+    ending = Ending(error, describe(error, item.job.secrets()), False, finisher.shared.stop_word())
     item.outcome = decide(item.job, ending, finisher.shared.policy)
     return [item]
 

@@ -77,8 +77,9 @@ class Slot:
         try:
             execution.run()
         except Exception as error:  # a defect of ours: the job is tried again, the slot goes on
-            emit("execution_failed", "error", error=describe(error), **job.facts())
-            outcome = decide(job, Ending(error, describe(error)), shared.policy)
+            text = describe(error, job.secrets())
+            emit("execution_failed", "error", error=text, **job.facts())
+            outcome = decide(job, Ending(error, text), shared.policy)
             shared.finisher.submit(Finished(job, outcome))
         finally:
             self.heartbeat.end()

@@ -27,6 +27,25 @@ def test_a_foreign_error_is_its_class_and_first_line_with_payload_strings_masked
     assert describe(error, payload) == "ValueError: bad address […] of […]"
 
 
+LONG = "4111 " * 2000
+
+
+@pytest.mark.parametrize(
+    ("error", "payload"),
+    [
+        (ValueError(LONG), {"card": LONG}),  # longer than the text that is looked at
+        (ValueError(f"cannot read {LONG[:300]}..."), {"card": LONG}),  # shortened on its way
+        (KeyError('it\'s 4111 \\ "x"'), ['it\'s 4111 \\ "x"']),  # as repr writes it
+        (ValueError("card 4111-9999"), [[str(n)] for n in range(3000)] + ["4111-9999"]),
+        (ValueError("card 4111-9999"), [f"4111-{n}" for n in range(9990, 10000)]),
+    ],
+)
+def test_no_piece_of_a_payload_is_left_whatever_its_size_and_place(
+    error: Exception, payload: object
+) -> None:
+    assert "4111" not in describe(error, payload)
+
+
 def test_our_own_words_are_kept_in_full() -> None:
     assert describe(DecodeError("decode payload: message is missing")) == (
         "decode payload: message is missing"

@@ -62,11 +62,13 @@ def shared(dsn: str, settings: Callable[..., Settings], log: Log) -> Iterator[Sh
 def claimed(shared: Shared, conn: psycopg.Connection) -> Callable[..., list[ClaimedJob]]:
     """Enqueue so many jobs and claim them for `shared`."""
 
-    def claim(count: int = 1, *, kind: str = "message", max_attempts: int = 5) -> list[ClaimedJob]:
+    def claim(
+        count: int = 1, *, kind: str = "message", max_attempts: int = 5, payload: str = "{}"
+    ) -> list[ClaimedJob]:
         conn.execute(
             "INSERT INTO jobs (idempotency_key, payload, kind, max_attempts)"
-            " SELECT gen_random_uuid(), '{}', %s, %s FROM generate_series(1, %s)",
-            (kind, max_attempts, count),
+            " SELECT gen_random_uuid(), %s, %s, %s FROM generate_series(1, %s)",
+            (payload, kind, max_attempts, count),
         )
         owners = [f"{shared.boot}.{index}" for index in range(count)]
         with shared.control.use(2, "claim_timeout_seconds") as control:
