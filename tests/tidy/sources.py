@@ -10,7 +10,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "reliable_worker"
 TESTS = ROOT / "tests"
 
-TEXT_SUFFIXES = {".py", ".sql", ".md", ".cfg", ".toml", ".ini", ".sh", ".service", ".example"}
+TEXT_SUFFIXES = {
+    *(".py", ".sql", ".md", ".cfg", ".toml", ".ini", ".sh", ".service", ".example", ".yaml")
+}
 # What builds, tools and runs leave in a checkout.
 MADE = {".git", ".venv", ".tox", "build", "dist", "__pycache__", ".hypothesis"}
 
