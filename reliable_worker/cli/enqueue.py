@@ -7,7 +7,7 @@ import re
 import sys
 from datetime import datetime, timedelta
 
-from reliable_worker.cli import options, output
+from reliable_worker.cli import options, output, words
 from reliable_worker.cli.session import session
 from reliable_worker.enqueue import enqueue
 from reliable_worker.enqueue.app import load_app
@@ -28,7 +28,6 @@ EXAMPLES = """examples:
   reliable-worker enqueue report --queue slow --priority 7 --in 90m
   reliable-worker enqueue report --at 2030-01-31T06:00+01:00 --max-attempts 3 --app shop.jobs:app
 """
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -113,10 +112,7 @@ def _whole(word: str) -> int:
 
 
 def _delay(word: str) -> timedelta:
-    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd])", word)
-    if match is None:
-        raise argparse.ArgumentTypeError("not a duration like 30s, 5m, 2h or 1d")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    return timedelta(seconds=words.duration_seconds(word))
 
 
 def _instant(word: str) -> datetime:

@@ -24,8 +24,8 @@ VERBS = {
     "migrate": "install or upgrade the schema: up, status, verify, force",
     "run": "run jobs until told to stop",
     "enqueue": "put a job in",
-    "jobs": "look at jobs and bring dead ones back: list, show, retry",
-    "queues": "look at the queues: list",
+    "jobs": "look at jobs, ask why they wait, retry, cancel, discard them",
+    "queues": "look at the queues, pause and resume them",
     "doctor": "check database, schema, budgets and connections",
     "config": "show every setting and where its value comes from",
 }

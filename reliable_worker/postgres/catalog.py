@@ -1,7 +1,8 @@
 """The statements around a job's life: putting jobs in, and looking at what is there.
 
 Floor 1; imports `statements` and jobs. One typed function per statement, of those that the worker
-itself never runs: `enqueue` uses the first part, the verbs `jobs`, `queues` and `doctor` the rest.
+itself never runs: `enqueue` uses the first part, `jobs show` and `doctor` the rest; what operators
+list and change is in `operators`.
 All work on a plain psycopg connection as well, inside whatever transaction it is in.
 """
 
@@ -84,21 +85,8 @@ class Shown(Listed):
     claimed_at: datetime | None
     completed_at: datetime | None
     ended_at: datetime | None
+    completed_by: str | None
     payload: str
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    """A queue with its numbers of jobs."""
-
-    queue: str
-    ready: int
-    scheduled: int
-    suspects: int
-    running: int
-    expired: int
-    dead: int
-    oldest_ready_age_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +127,7 @@ def insert(conn: AnyConnection, row: NewRow, max_payload_bytes: int) -> Inserted
         row.max_attempts,
         max_payload_bytes,
     )
-    return Inserted(*_one(conn, "enqueue_insert", params))
+    return Inserted(*one(conn, "enqueue_insert", params))
 
 
 def insert_many(
@@ -158,7 +146,7 @@ def insert_many(
         [row.available_at for row in rows],
         [row.max_attempts for row in rows],
     )
-    found = _all(conn, "enqueue_insert_many", (*columns, max_payload_bytes))
+    found = every(conn, "enqueue_insert_many", (*columns, max_payload_bytes))
     return [Inserted(*rest) for _, *rest in sorted(found)]
 
 
@@ -169,7 +157,7 @@ def find_existing(conn: AnyConnection, rows: Sequence[NewRow]) -> dict[int, Exis
         [row.kind for row in rows],
         [row.payload for row in rows],
     )
-    found = _all(conn, "enqueue_existing", columns)
+    found = every(conn, "enqueue_existing", columns)
     return {position - 1: Existing(*rest) for position, *rest in found}
 
 
@@ -186,58 +174,34 @@ def copy_in(conn: AnyConnection, rows: Iterable[NewRow]) -> int:
 
 def clock(conn: AnyConnection) -> datetime:
     """The database's clock."""
-    return _utc(_one(conn, "enqueue_clock")[0])
-
-
-def list_jobs(
-    conn: AnyConnection,
-    *,
-    state: str | None,
-    queue: str | None,
-    kind: str | None,
-    before: int | None,
-    limit: int,
-) -> list[Listed]:
-    """The newest jobs that fit; `before` is the id to go on under."""
-    found = _all(conn, "jobs_list", (state, queue, kind, before, limit))
-    return [Listed(*_times(row)) for row in found]
+    return _utc(one(conn, "enqueue_clock")[0])
 
 
 def show_job(conn: AnyConnection, job_id: int) -> Shown | None:
     """Everything about one job."""
     row = _run(conn, "job_show", (job_id,)).fetchone()
-    return None if row is None else Shown(*_times(row))
-
-
-def retry_job(conn: AnyConnection, job_id: int) -> bool:
-    """dead → ready; False when there is no such dead job."""
-    return _run(conn, "job_retry", (job_id,)).fetchone() is not None
-
-
-def list_queues(conn: AnyConnection) -> list[QueueCounts]:
-    """Every queue with unfinished or dead jobs."""
-    return [QueueCounts(*row) for row in _all(conn, "queues_list")]
+    return None if row is None else Shown(*times(row))
 
 
 def server_facts(conn: AnyConnection) -> ServerFacts:
     """The server and this session."""
-    return ServerFacts(*_one(conn, "doctor_server"))
+    return ServerFacts(*one(conn, "doctor_server"))
 
 
 def count_connections(conn: AnyConnection) -> tuple[int, int]:
     """(all client connections, the worker's own of them), without this one."""
-    total, ours = _one(conn, "doctor_connections")
+    total, ours = one(conn, "doctor_connections")
     return total, ours
 
 
 def missing_privileges(conn: AnyConnection) -> list[tuple[str, str]]:
     """(table, privilege) of what the worker needs and this account has not."""
-    return [(table, privilege) for table, privilege in _all(conn, "doctor_privileges")]
+    return [(table, privilege) for table, privilege in every(conn, "doctor_privileges")]
 
 
 def waiting_kinds(conn: AnyConnection) -> list[Waiting]:
     """Ready jobs by kind and queue."""
-    return [Waiting(*row) for row in _all(conn, "doctor_waiting")]
+    return [Waiting(*row) for row in every(conn, "doctor_waiting")]
 
 
 def _run(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> psycopg.Cursor[TupleRow]:
@@ -246,17 +210,17 @@ def _run(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> psyco
     return cursor.execute(statements.text(name), params or None)
 
 
-def _all(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> list[TupleRow]:
+def every(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> list[TupleRow]:
     return _run(conn, name, params).fetchall()
 
 
-def _one(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> TupleRow:
+def one(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> TupleRow:
     row = _run(conn, name, params).fetchone()
     assert row is not None  # these statements answer one row whatever the tables hold
     return row
 
 
-def _times(row: TupleRow) -> list[Any]:
+def times(row: TupleRow) -> list[Any]:
     """The row with its times, which the statement gives in UTC, marked so."""
     return [_utc(value) if isinstance(value, datetime) else value for value in row]
 

@@ -153,7 +153,7 @@ WORKER = Line(
     directory=files("reliable_worker.postgres").joinpath("migrations"),
     marks_table=MARKS_TABLE,
     lock_key=int.from_bytes(b"rw_migra"),
-    minimum=1,
-    maximum=1,
+    minimum=2,
+    maximum=3,
     command="reliable-worker migrate",
 )

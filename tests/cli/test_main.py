@@ -37,7 +37,11 @@ def test_help_names_every_verb_and_each_verb_teaches_by_example(cli: Cli) -> Non
         assert f"reliable-worker {verb}" in done.out
         assert "examples:\n  reliable-worker" in done.out
         assert max(map(len, done.out.splitlines())) <= 110
-    for words in (("jobs", "list"), ("jobs", "show"), ("jobs", "retry"), ("queues", "list")):
+    for words in (
+        *(("jobs", action) for action in ("list", "show", "retry", "cancel", "discard")),
+        ("jobs", "reprioritise"),
+        *(("queues", action) for action in ("list", "pause", "resume")),
+    ):
         assert "--json" in cli(*words, "--help").out
 
 

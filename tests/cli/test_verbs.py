@@ -183,7 +183,7 @@ def test_jobs_show_tells_everything(db: Cli, conn: Connection) -> None:
         "SELECT column_name FROM information_schema.columns WHERE table_name = 'jobs'"
     ).fetchall()
     named = {name for (name,) in columns} - {"idempotency_key", "lease_until"}
-    assert named | {"key", "lease_seconds_left"} == set(shown)
+    assert named | {"key", "lease_seconds_left", "timeline"} == set(shown)
     assert db("jobs", "show", "4", "--json").json["lease_seconds_left"] > 10
     text = db("jobs", "show", "6").out
     assert r"line one\nline two \x1b[31m" in text
@@ -207,7 +207,7 @@ def test_jobs_show_survives_a_payload_nobody_can_read(db: Cli, conn: Connection)
 def test_jobs_retry_starts_a_dead_job_over_and_keeps_its_fence(db: Cli, conn: Connection) -> None:
     fill(conn)
     done = db("jobs", "retry", "6", "--json")
-    assert done.json == {"id": 6, "state": "ready"}
+    assert done.json == [{"id": 6, "state": "ready"}]
     row = conn.execute(
         "SELECT state, attempts, crashes, refunds, snoozes, fence, ended_at,"
         " available_at <= clock_timestamp() FROM jobs WHERE id = 6"
@@ -234,7 +234,15 @@ def test_queues_list_counts_by_state(db: Cli, conn: Connection) -> None:
     a, b = db("queues", "list", "--json").json
     assert 60 <= a.pop("oldest_ready_age_seconds") < 120
     assert b.pop("oldest_ready_age_seconds") >= 0
-    zero = {"ready": 0, "scheduled": 0, "suspects": 0, "running": 0, "expired": 0, "dead": 0}
+    zero: dict[str, object] = {
+        "ready": 0,
+        "scheduled": 0,
+        "suspects": 0,
+        "running": 0,
+        "expired": 0,
+        "dead": 0,
+    }
+    zero |= {"paused": False, "paused_until": None}
     assert a == zero | {"queue": "a", "ready": 1, "scheduled": 1, "dead": 1}
     assert b == zero | {"queue": "b", "ready": 1, "suspects": 1, "running": 1, "expired": 1}
     assert db("queues", "list").out.splitlines()[1].split()[:3] == ["a", "1", "1"]

@@ -8,8 +8,11 @@ import psycopg
 import pytest
 
 from reliable_worker.cli.main import INTERRUPTED
+from reliable_worker.postgres.lines import WORKER
 from tests.fixtures.commands import ROOT, clean_environment, run_cli
 from tests.fixtures.waiting import wait_until
+
+NEWEST = WORKER.migrations[-1]
 
 
 def migrate(dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -23,39 +26,49 @@ def test_up_installs_and_status_is_clean(empty_dsn: str) -> None:
     assert "the database has no schema: run `reliable-worker migrate up`" in before.stdout
     up = migrate(empty_dsn, "up")
     assert (up.returncode, up.stderr) == (0, "")
-    assert up.stdout == "applying 0001_jobs (expand)\nschema version 1\n"
+    assert up.stdout.splitlines() == [
+        *(f"applying {each.label} ({each.kind})" for each in WORKER.migrations),
+        f"schema version {WORKER.maximum}",
+    ]
     again = migrate(empty_dsn, "up", "--json")
-    assert (again.returncode, json.loads(again.stdout)) == (0, {"applied": [], "version": 1})
+    assert (again.returncode, json.loads(again.stdout)) == (
+        0,
+        {"applied": [], "version": WORKER.maximum},
+    )
     status = migrate(empty_dsn, "status")
     assert status.returncode == 0
-    assert "0001_jobs  expand  applied" in status.stdout
-    assert "schema version 1 fits this release" in status.stdout
+    assert "0001_jobs       expand  applied" in status.stdout
+    assert f"schema version {WORKER.maximum} fits this release" in status.stdout
     assert migrate(empty_dsn, "verify").returncode == 0
 
 
 def test_status_for_programs(dsn: str) -> None:
     done = migrate(dsn, "status", "--json")
     found = json.loads(done.stdout)
-    assert (done.returncode, found["version"], found["problem"]) == (0, 1, None)
+    assert (done.returncode, found["version"], found["problem"]) == (0, WORKER.maximum, None)
     assert (found["pending"], found["drift"], found["in_progress"]) == ([], [], False)
-    (mark,) = found["migrations"]
+    mark, *_ = found["migrations"]
     assert (mark["name"], mark["kind"], mark["state"]) == ("jobs", "expand", "applied")
 
 
 def test_a_dirty_schema_and_the_way_out(dsn: str, conn: psycopg.Connection) -> None:
-    conn.execute("UPDATE reliable_worker_migrations SET state = 'running', applied_at = NULL")
+    conn.execute(
+        "UPDATE reliable_worker_migrations SET state = 'running', applied_at = NULL"
+        " WHERE version = %s",
+        [WORKER.maximum],
+    )
     up = migrate(dsn, "up")
     assert (up.returncode, up.stdout) == (4, "")
-    assert up.stderr.startswith("reliable-worker: the schema is dirty: migration 0001_jobs ")
+    assert up.stderr.startswith(f"reliable-worker: the schema is dirty: migration {NEWEST.label} ")
     assert len(up.stderr.splitlines()) == 1
     assert migrate(dsn, "status").returncode == 4
     assert migrate(dsn, "verify").returncode == 4
-    shown = migrate(dsn, "force", "1")
+    shown = migrate(dsn, "force", str(WORKER.maximum))
     assert shown.returncode == 2
-    assert "0001_jobs: one transaction, so all of it or nothing; exists: jobs, " in shown.stdout
+    assert f"{NEWEST.label}: one transaction, so all of it or nothing" in shown.stdout
     assert "nothing was changed: give --yes" in shown.stdout
     assert migrate(dsn, "status").returncode == 4
-    assert migrate(dsn, "force", "1", "--yes").returncode == 0
+    assert migrate(dsn, "force", str(WORKER.maximum), "--yes").returncode == 0
     assert migrate(dsn, "status").returncode == 0
 
 
@@ -70,12 +83,16 @@ def test_drift(dsn: str, conn: psycopg.Connection) -> None:
 def test_a_schema_from_the_future(dsn: str, conn: psycopg.Connection) -> None:
     conn.execute(
         "INSERT INTO reliable_worker_migrations (version, name, kind, checksum, state, applied_at)"
-        " VALUES (2, 'next', 'contract', '', 'applied', now())"
+        " VALUES (%s, 'next', 'contract', '', 'applied', now())",
+        [WORKER.maximum + 1],
     )
     for verb in ("up", "status", "verify"):
         done = migrate(dsn, verb)
         assert done.returncode == 4
-        assert "newer than this release works with (1 to 1)" in done.stdout + done.stderr
+        assert (
+            f"this release works with ({WORKER.minimum} to {WORKER.maximum})"
+            in done.stdout + done.stderr
+        )
 
 
 def test_another_migrator(dsn: str, conn: psycopg.Connection) -> None:

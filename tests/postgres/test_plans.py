@@ -216,6 +216,37 @@ def test_upkeep_reads_partial_indexes(
     assert used <= indexes | few
 
 
+DEAD_IDX = "jobs_dead_idx"
+NO_FILTERS = ["NULL"] * 3
+
+# Asked by hand or once a minute: on the statistics that autovacuum keeps.
+OPERATED = [
+    ("queues_split", ["ARRAY['default']", "1000"], {CLAIMABLE, SUSPECT}),
+    ("job_cancel", [LEASES[0], "'me'", "'{}'"], {"jobs_pkey"}),
+    ("job_retry", [LEASES[0], "'me'", "'{}'"], {"jobs_pkey", DEAD_IDX}),
+    ("job_discard", [LEASES[0], "'me'", "'{}'"], {"jobs_pkey"}),
+    ("job_reprioritise", [LEASES[0], "'me'", "'{}'", "1"], {"jobs_pkey"}),
+    ("jobs_floor", ["NULL", "20000"], {"jobs_pkey"}),
+    ("jobs_list", [*NO_FILTERS, "NULL", "20", "5", *["NULL"] * 4], {"jobs_pkey"}),
+    (
+        "jobs_list_open",
+        ["'running'", "NULL", "NULL", "NULL", "20", "5000", *NO_FILTERS],
+        {RUNNING_IDX, "jobs_pkey"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "indexes"), OPERATED, ids=[u[0] for u in OPERATED])
+def test_what_operators_ask_does_not_read_the_table(
+    table: Table, name: str, arguments: list[str], indexes: set[str]
+) -> None:
+    if not table.analyzed or table.size <= 1_000:
+        return
+    with connect(make_settings(table.dsn), lane="cli") as conn:
+        used = {used for _, used in scans(explain(conn, name, *arguments))}
+    assert used <= indexes
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"), [("claim", CLAIM), ("complete", ONE), ("renew", [*LEASES, "30"])]
 )

@@ -67,7 +67,10 @@ def test_snapshot_of_files_without_a_transaction(
     with connect(make_settings(empty_dsn), lane="migrate") as conn:
         migrate.up(conn, line)
     with psycopg.connect(dsn, autocommit=True) as plain:
-        plain.execute("DROP TABLE jobs, processed_messages, reliable_worker_migrations")
+        plain.execute(
+            "DROP TABLE jobs, processed_messages, reliable_worker_migrations, queues,"
+            " job_attempts, operator_actions, worker_processes CASCADE"
+        )
         plain.execute("DROP DOMAIN job_payload")
     path = tmp_path / "snapshot"
     path.write_text(snapshot.render(line), encoding="utf-8")
@@ -130,6 +133,7 @@ REFUSED = [
     ("jobs_completed_when_succeeded", "state, ended_at", "'succeeded', now()"),
     ("jobs_completed_when_succeeded", OVER, "'dead', now(), now()"),
     ("jobs_ended_when_over", "state", "'dead'"),
+    ("jobs_ended_when_over", "state", "'cancelled'"),
     ("jobs_ended_when_over", "ended_at", "now()"),
     ("jobs_ended_when_over", "state, completed_at", "'succeeded', now()"),
 ]
@@ -154,6 +158,7 @@ ACCEPTED = [
     (RUNNING, "'running', 'o', now(), now()"),
     (OVER, "'succeeded', now(), now()"),
     ("state, ended_at", "'dead', now()"),
+    ("state, ended_at", "'cancelled', now()"),
 ]
 
 

@@ -5,7 +5,7 @@ A new statement that writes on jobs needs an entry here; a test sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tests.postgres.matrix import (
     HOLDER,
@@ -51,6 +51,7 @@ def completed(row: Row) -> dict[str, object]:
     return {
         "state": "succeeded",
         "last_error": None,
+        "completed_by": row["lease_owner"],
         "crashes": 0,
         **times,
         **NO_LEASE,
@@ -220,11 +221,20 @@ UPKEEP = [
     ),
 ]
 
+
+def in_state(*states: str) -> Callable[[Row, bool, Asker], bool]:
+    return lambda row, named, asker: named and row["state"] in states
+
+
+def by_operator(asker: Asker, job_id: int) -> list[object]:
+    return [[job_id], "somebody@here", "{}"]
+
+
 OPERATORS = [
     Verb(
         "job_retry",
-        lambda asker, job_id: [job_id],
-        lambda row, named, asker: named and row["state"] == "dead",
+        by_operator,
+        in_state("dead"),
         lambda row: {
             "state": "ready",
             "attempts": 0,
@@ -233,6 +243,32 @@ OPERATORS = [
             "ended_at": None,
             **NO_STREAK,
         },
+        [HOLDER],
+    ),
+    Verb(
+        "job_cancel",
+        by_operator,
+        in_state("ready", "running"),
+        lambda row: {
+            "state": "cancelled",
+            "ended_at": NOW,
+            "fence": row["fence"] + (row["state"] == "running"),
+            **NO_LEASE,
+        },
+        [HOLDER],
+    ),
+    Verb(
+        "job_discard",
+        by_operator,
+        in_state("ready"),
+        lambda row: {"state": "dead", "ended_at": NOW, "last_error": "discarded by operator"},
+        [HOLDER],
+    ),
+    Verb(
+        "job_reprioritise",
+        lambda asker, job_id: [*by_operator(asker, job_id), 2],
+        in_state("ready"),
+        lambda row: {"priority": 2},
         [HOLDER],
     ),
 ]

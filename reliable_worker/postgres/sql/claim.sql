@@ -8,6 +8,7 @@
 -- One row per job taken. When none was due: one row with id null and due_seconds, the time until
 -- the first of these combinations has a due job (null: none is waiting).
 --
+-- A paused queue is left out here, so that a pause holds from its commit on.
 -- Each combination is its own equality scan of jobs_claimable_idx; the inner LIMIT bounds it and
 -- the outer one ends the loop, so only rows that are taken are locked, and neither foreign kinds
 -- nor scheduled jobs are read.
@@ -16,6 +17,7 @@ WITH place AS MATERIALIZED (
            timestamptz 'epoch' + c.mark * interval '1 microsecond' AS mark
     FROM unnest($1::text[], $2::text[], $3::smallint[], $4::bigint[])
         WITH ORDINALITY AS c (queue, kind, priority, mark, turn)
+    WHERE c.queue <> ALL (ARRAY(SELECT q.name FROM paused_queues AS q))
     ORDER BY c.priority, c.turn
 ),
 due AS MATERIALIZED (

@@ -46,6 +46,7 @@ LEFT JOIN LATERAL (
     FROM jobs
     WHERE combination.kind = ANY($1::text[])
         AND (cardinality($2::text[]) = 0 OR combination.queue = ANY($2::text[]))
+        AND combination.queue <> ALL (ARRAY(SELECT name FROM paused_queues))
         AND jobs.state = 'ready'
         AND jobs.crashes = 0
         AND jobs.queue = combination.queue

@@ -7,6 +7,7 @@ UPDATE jobs
 SET state = 'succeeded',
     completed_at = clock_timestamp(),
     ended_at = clock_timestamp(),
+    completed_by = lease_owner,
     lease_owner = NULL,
     lease_until = NULL,
     last_error = NULL,

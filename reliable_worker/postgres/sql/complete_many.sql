@@ -21,6 +21,7 @@ UPDATE jobs AS j
 SET state = 'succeeded',
     completed_at = clock_timestamp(),
     ended_at = clock_timestamp(),
+    completed_by = j.lease_owner,
     lease_owner = NULL,
     lease_until = NULL,
     last_error = NULL,

@@ -8,6 +8,7 @@
 -- $1 float8: the mark, a claimed_at in epoch seconds below which nothing runs
 -- $2 float8: seconds the server must have been up
 -- $3 int: at most so many rows
+-- Each attempt is added to its job's history.
 -- Rows: one per job taken: id, queue, kind, run (the number of its attempt), owner (who lost
 --   it), dead
 WITH lapsed AS MATERIALIZED (
@@ -21,26 +22,37 @@ WITH lapsed AS MATERIALIZED (
     ORDER BY id + 0
     LIMIT $3::int
     FOR NO KEY UPDATE SKIP LOCKED
+),
+
+taken AS (
+    UPDATE jobs
+    SET
+        state = CASE WHEN attempts < max_attempts THEN 'ready' ELSE 'dead' END,
+        fence = fence + 1,
+        lease_owner = NULL,
+        lease_until = NULL,
+        available_at = CASE
+            WHEN attempts < max_attempts
+                THEN clock_timestamp() + make_interval(secs => greatest(attempts - 1, 0))
+            ELSE available_at
+        END,
+        last_error = CASE
+            WHEN attempts < max_attempts THEN last_error
+            ELSE coalesce(last_error, 'lease expired after final attempt')
+        END,
+        ended_at = CASE WHEN attempts < max_attempts THEN ended_at ELSE clock_timestamp() END
+    FROM lapsed
+    WHERE jobs.id = lapsed.id
+    RETURNING
+        jobs.id, jobs.claimed_at, jobs.queue, jobs.kind, lapsed.run,
+        lapsed.lease_owner AS owner, jobs.state = 'dead' AS dead
+),
+
+recorded AS (
+    INSERT INTO job_attempts (job_id, attempt, owner, claimed_at, outcome, error)
+    SELECT id, run, owner, claimed_at, 'expired', NULL
+    FROM taken
 )
 
-UPDATE jobs
-SET
-    state = CASE WHEN attempts < max_attempts THEN 'ready' ELSE 'dead' END,
-    fence = fence + 1,
-    lease_owner = NULL,
-    lease_until = NULL,
-    available_at = CASE
-        WHEN attempts < max_attempts
-            THEN clock_timestamp() + make_interval(secs => greatest(attempts - 1, 0))
-        ELSE available_at
-    END,
-    last_error = CASE
-        WHEN attempts < max_attempts THEN last_error
-        ELSE coalesce(last_error, 'lease expired after final attempt')
-    END,
-    ended_at = CASE WHEN attempts < max_attempts THEN ended_at ELSE clock_timestamp() END
-FROM lapsed
-WHERE jobs.id = lapsed.id
-RETURNING
-    jobs.id, jobs.queue, jobs.kind, lapsed.run,
-    lapsed.lease_owner AS owner, jobs.state = 'dead' AS dead
+SELECT id, queue, kind, run, owner, dead
+FROM taken

@@ -13,6 +13,7 @@ SELECT j.id, j.state, j.kind, j.queue, j.priority, j.attempts, j.max_attempts, j
        j.claimed_at AT TIME ZONE 'UTC' AS claimed_at,
        j.completed_at AT TIME ZONE 'UTC' AS completed_at,
        j.ended_at AT TIME ZONE 'UTC' AS ended_at,
+       j.completed_by,
        j.payload::text AS payload
 FROM jobs AS j
 WHERE j.id = $1

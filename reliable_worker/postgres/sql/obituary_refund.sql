@@ -7,6 +7,7 @@
 -- $2 bigint[], $3 bigint[]: id and fence of the jobs that obituary_crash or obituary_timeout
 --   judges; one that was locked a moment ago must wait for its own verdict
 -- $4 float8: the mark, a claimed_at in epoch seconds below which nothing runs
+-- Each attempt is added to its job's history.
 -- Rows: one per job freed: id, queue, kind, run (the number of its attempt), owner, dead (false)
 WITH judged AS MATERIALIZED (
     SELECT id, fence FROM unnest($2::bigint[], $3::bigint[]) AS named (id, fence)
@@ -22,17 +23,28 @@ held AS MATERIALIZED (
     -- The sum keeps the planner from walking the primary key to save itself a sort.
     ORDER BY id + 0
     FOR NO KEY UPDATE SKIP LOCKED
+),
+
+taken AS (
+    UPDATE jobs
+    SET
+        state = 'ready',
+        attempts = greatest(attempts - 1, 0),
+        fence = fence + 1,
+        lease_owner = NULL,
+        lease_until = NULL
+    FROM held
+    WHERE jobs.id = held.id
+    RETURNING
+        jobs.id, jobs.claimed_at, jobs.queue, jobs.kind, held.run,
+        held.lease_owner AS owner, false AS dead
+),
+
+recorded AS (
+    INSERT INTO job_attempts (job_id, attempt, owner, claimed_at, outcome, error)
+    SELECT id, run, owner, claimed_at, 'released', NULL
+    FROM taken
 )
 
-UPDATE jobs
-SET
-    state = 'ready',
-    attempts = greatest(attempts - 1, 0),
-    fence = fence + 1,
-    lease_owner = NULL,
-    lease_until = NULL
-FROM held
-WHERE jobs.id = held.id
-RETURNING
-    jobs.id, jobs.queue, jobs.kind, held.run,
-    held.lease_owner AS owner, false AS dead
+SELECT id, queue, kind, run, owner, dead
+FROM taken

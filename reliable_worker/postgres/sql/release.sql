@@ -2,13 +2,14 @@
 -- and available_at stays, so that each keeps its place.
 --
 -- $1 ids bigint[], $2 owners text[], $3 fences bigint[]
--- Rows: id of each job released; a missing one has another owner.
+-- Adds each attempt to its job's history.
+-- Rows: job_id of each job released; a missing one has another owner.
 WITH held AS (
     SELECT h.id, h.owner, h.fence
     FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS h (id, owner, fence)
 ),
 locked AS (
-    SELECT j.id
+    SELECT j.id, j.lease_owner
     FROM jobs AS j
     JOIN held AS h ON h.id = j.id
     WHERE true
@@ -16,12 +17,18 @@ locked AS (
       AND j.fence = h.fence -- fence
     ORDER BY j.id
     FOR NO KEY UPDATE OF j
+),
+ended AS (
+    UPDATE jobs AS j
+    SET state = 'ready',
+        attempts = greatest(j.attempts - 1, 0),
+        lease_owner = NULL,
+        lease_until = NULL
+    FROM locked
+    WHERE j.id = locked.id
+    RETURNING j.id, j.attempts + 1 AS attempt, locked.lease_owner, j.claimed_at
 )
-UPDATE jobs AS j
-SET state = 'ready',
-    attempts = greatest(j.attempts - 1, 0),
-    lease_owner = NULL,
-    lease_until = NULL
-FROM locked
-WHERE j.id = locked.id
-RETURNING j.id
+INSERT INTO job_attempts (job_id, attempt, owner, claimed_at, outcome)
+SELECT id, attempt, lease_owner, claimed_at, 'released'
+FROM ended
+RETURNING job_id
