@@ -42,7 +42,7 @@ def test_the_examples_run(
 ) -> None:
     """A Python block is a file, named by its first line; a shell block runs beside it. The README
     starts from an empty database, as its reader does."""
-    dsn = request.getfixturevalue("empty_dsn" if document.name == "README.md" else "dsn")
+    dsn = request.getfixturevalue("empty_dsn" if document == DOCUMENTS[0] else "dsn")
     (tmp_path / "schema.sql").symlink_to(ROOT / "schema.sql")
     environment = clean_environment(
         DATABASE_URL=dsn,
