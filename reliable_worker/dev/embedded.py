@@ -285,7 +285,14 @@ class Cluster:
     def _bury(self) -> None:
         """Remove the lock files of a dead server: PostgreSQL would take a zombie or a stranger of
         that number for a rival. That nobody lives in the directory has just been seen, and the
-        server checks once more by the shared memory, whose key is the directory's."""
+        server checks once more by the shared memory, whose key is the directory's. One that lives
+        where we cannot see it, in another container, still answers on its socket."""
+        lines = processes.pid_file_lines(self.data_directory)
+        if len(lines) > 4 and processes.listens(Path(lines[4], f".s.PGSQL.{lines[3]}")):
+            raise EmbeddedError(
+                f"a PostgreSQL that this process cannot see, perhaps another container's, serves"
+                f" {self.data_directory}: stop it there"
+            )
         if self._is_empty():
             (self.data_directory / "postmaster.pid").unlink(missing_ok=True)
             for left in self._socket_directory().glob(".s.PGSQL.*"):
@@ -328,8 +335,14 @@ class Cluster:
     def _alone(self) -> Iterator[None]:
         """Keep other commands from starting or stopping the same server meanwhile."""
         data = self.data_directory
-        data.parent.mkdir(parents=True, exist_ok=True)
-        with (data.parent / f"{data.name}.lock").open("w") as lock:
+        try:
+            data.parent.mkdir(parents=True, exist_ok=True)
+            file = (data.parent / f"{data.name}.lock").open("w")
+        except OSError as error:
+            raise EmbeddedError(
+                f"{error.filename} cannot be made ({error.strerror}): name another data directory"
+            ) from None
+        with file as lock:
             if not until(lambda: _locked(lock.fileno()), LOCK_SECONDS):
                 raise EmbeddedError(
                     f"another command has held {lock.name} for {LOCK_SECONDS:.0f} s"

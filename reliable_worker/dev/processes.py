@@ -5,6 +5,7 @@ of a server stands in its data directory, which /proc shows. Imports nothing of 
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,19 @@ def pid_file_lines(data_directory: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [line.strip() for line in text.splitlines()]
+
+
+def listens(path: Path) -> bool:
+    """Whether some process, even one that is not in our /proc, listens on this unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(LOOK_SECONDS)
+        try:
+            probe.connect(str(path))
+        except TimeoutError:
+            return True  # its queue is full
+        except OSError:
+            return False
+    return True
 
 
 def send(pids: list[int], number: signal.Signals) -> None:

@@ -222,6 +222,29 @@ def test_another_major_version_is_left_alone(data: Path) -> None:
         Cluster(data).start()
 
 
+def test_a_server_of_another_container_is_left_alone(data: Path) -> None:
+    """Its pid means nothing here, but its socket answers."""
+    with Cluster(data, durable=False) as cluster:
+        here = (data / "postmaster.pid").read_text().splitlines()
+        port = cluster.port
+    socket_path = data / f".s.PGSQL.{port}"
+    # No process has that number: it is beyond what Linux gives.
+    text = "\n".join([str(2**22 + 1), *here[1:]]) + "\n"
+    (data / "postmaster.pid").write_text(text)
+    with socket.socket(socket.AF_UNIX) as elsewhere:
+        elsewhere.bind(str(socket_path))
+        elsewhere.listen()
+        with pytest.raises(EmbeddedError, match="stop it there"):
+            Cluster(data).start()
+    assert (data / "postmaster.pid").read_text() == text
+    socket_path.unlink()
+
+
+def test_a_directory_that_cannot_be_made_is_one_line() -> None:
+    with pytest.raises(EmbeddedError, match="cannot be made"):
+        Cluster("/proc/nowhere/data", namespaces=True).start()
+
+
 def test_a_bad_option_is_one_line(data: Path) -> None:
     with pytest.raises(EmbeddedError, match=r"does not start: .*no_such_setting") as caught:
         Cluster(data, options={"no_such_setting": "1"}, durable=False).start()
