@@ -5,6 +5,9 @@ one loop also answers scrapes. Nothing here waits: every socket is non-blocking,
 has one deadline that no byte extends, and the number of connections is bounded. Who comes when all
 places are taken gets the place of the one that has kept us waiting longest, so clients that open
 connections and say nothing, or drip, cannot shut out one that asks at once.
+
+A handler that has to wait returns a `Deferred`: whatever threads it has answer through its ticket,
+and the loop keeps the deadline of the answer, whoever sleeps.
 """
 
 from __future__ import annotations
@@ -13,13 +16,22 @@ import contextlib
 import errno
 import selectors
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from reliable_worker.http.message import HttpError, Limits, Request, Response
+from reliable_worker.http.message import (
+    Deferred,
+    HttpError,
+    Limits,
+    Request,
+    Response,
+    Ticket,
+)
 from reliable_worker.http.protocol import Protocol
 from reliable_worker.jobs.events import emit
 
-Handler = Callable[[Request], Response]
+Handler = Callable[[Request], Response | Deferred]
+Refuse = Callable[[HttpError], Response]
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -41,16 +53,27 @@ class Server:
     """Listening sockets and their connections. `now` is one monotonic clock in seconds, always.
 
     In the loop: `register` once; for every ready key whose `data` is this server, `handle`; sleep
-    no longer than until `next_deadline()`, and call `expire` after every sleep.
+    no longer than until `next_deadline()`, and call `expire` after every sleep. Where handlers
+    defer, `wake` ends that sleep (it is called in their threads), and `deliver` follows.
     """
 
     def __init__(
-        self, listeners: Sequence[socket.socket], handler: Handler, limits: Limits
+        self,
+        listeners: Sequence[socket.socket],
+        handler: Handler,
+        limits: Limits,
+        *,
+        refuse: Refuse = lambda error: error.response,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """Take over listening sockets (made non-blocking here). The handler must not wait."""
         self._listeners = tuple(listeners)
-        self._handler = handler
-        self._limits = limits
+        self.handler = handler
+        self.limits = limits
+        self.refuse = refuse
+        self._wake = wake
+        self._answers: deque[tuple[Ticket, Response]] = deque()
+        self._awaited: dict[Ticket, _Peer] = {}
         self._peers: dict[socket.socket, _Peer] = {}
         self._selector: selectors.BaseSelector | None = None
         self._data: object = self
@@ -83,25 +106,52 @@ class Server:
             deadlines.append(self._resume_at)
         return min(deadlines, default=None)
 
+    @property
+    def connections(self) -> int:
+        return len(self._peers)
+
+    @property
+    def awaited(self) -> int:
+        """Requests that have been given out and not been answered."""
+        return len(self._awaited)
+
+    def deliver(self, now: float) -> None:
+        """Send the answers that have come since the last call."""
+        while self._answers:
+            ticket, response = self._answers.popleft()
+            peer = self._awaited.get(ticket)
+            if peer is not None:
+                self._turn(peer, now, response)
+
     def expire(self, now: float) -> None:
-        """Close what has outlived its deadline."""
+        """End what has outlived its deadline."""
         for peer in [peer for peer in self._peers.values() if peer.deadline <= now]:
-            peer.time_out()
-            self._drop(peer)
+            told = peer.time_out()
+            if told is None:
+                self._drop(peer)
+            else:
+                self._turn(peer, now, told)
         if self._resume_at is not None and self._resume_at <= now and self._selector is not None:
             self._resume_at = None
             for listener in self._listeners:
                 self._selector.register(listener, READ, self._data)
 
-    def close(self) -> None:
-        """Leave the selector and close everything."""
-        for peer in list(self._peers.values()):
-            self._drop(peer)
+    def stop_accepting(self) -> None:
+        """Close the listeners, and every connection that asks for nothing."""
         for listener in self._listeners:
             if self._selector is not None:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(listener)
             listener.close()
+        self._listeners = ()
+        for peer in [peer for peer in self._peers.values() if peer.silent]:
+            self._drop(peer)
+
+    def close(self) -> None:
+        """Leave the selector and close everything."""
+        for peer in list(self._peers.values()):
+            self._drop(peer)
+        self.stop_accepting()
 
     def close_in_child(self) -> None:
         """Close a forked child's copies of the descriptors; the parent's connections live on."""
@@ -112,7 +162,7 @@ class Server:
     def _accept(self, listener: socket.socket, now: float) -> None:
         # Half of the places a turn: whoever came in this turn keeps its place through the next one,
         # in which its request is read.
-        for _ in range(max(1, self._limits.connections // 2)):
+        for _ in range(max(1, self.limits.connections // 2)):
             try:
                 sock, _address = listener.accept()
             except OSError as error:
@@ -120,9 +170,9 @@ class Server:
                     self._pause(now)
                 return
             sock.setblocking(False)
-            if len(self._peers) >= self._limits.connections:
+            if len(self._peers) >= self.limits.connections:
                 self._drop(min(self._peers.values(), key=_Peer.worth))
-            peer = _Peer(sock, self._handler, self._limits, now)
+            peer = _Peer(sock, self, now)
             self._peers[sock] = peer
             # Whoever asks at once is answered at once, before another can take the place.
             self._turn(peer, now)
@@ -136,23 +186,47 @@ class Server:
             for listener in self._listeners:
                 self._selector.unregister(listener)
 
-    def _turn(self, peer: _Peer, now: float) -> None:
+    def _turn(self, peer: _Peer, now: float, response: Response | None = None) -> None:
+        """Let a peer go as far as it can; `response` is one that has come for it meanwhile."""
+        before = peer.ticket
         try:
-            peer.turn(now)
+            peer.turn(now, response)
         except OSError:
             # Reset by the client, or gone: nothing to tell anybody.
             peer.interest = 0
         except Exception as error:
             emit("http_failed", "error", error=error)
             peer.interest = 0
-        if not peer.interest:
+        if peer.ticket is not before:
+            self._await(before, peer)
+        if not peer.interest and peer.ticket is None:
             self._drop(peer)
-        elif self._selector is not None and peer.interest != peer.registered:
+        elif not peer.interest and peer.registered and self._selector is not None:
+            self._selector.unregister(peer.sock)
+            peer.registered = 0
+        elif peer.interest and self._selector is not None and peer.interest != peer.registered:
             change = self._selector.modify if peer.registered else self._selector.register
             change(peer.sock, peer.interest, self._data)
             peer.registered = peer.interest
 
+    def _await(self, before: Ticket | None, peer: _Peer) -> None:
+        """Note whom the peer's answer will come from; begin the work."""
+        if before is not None:
+            before.close()
+            self._awaited.pop(before, None)
+        if peer.ticket is not None and peer.deferred is not None:
+            self._awaited[peer.ticket] = peer
+            peer.deferred.start(peer.ticket)
+
+    def take(self, ticket: Ticket, response: Response) -> None:
+        """Keep an answer for `deliver`; called in the thread that made it."""
+        self._answers.append((ticket, response))
+        self._wake()
+
     def _drop(self, peer: _Peer) -> None:
+        if peer.ticket is not None:
+            self._awaited.pop(peer.ticket, None)
+            peer.ticket.close()
         if peer.registered and self._selector is not None:
             self._selector.unregister(peer.sock)
         self._peers.pop(peer.sock, None)
@@ -160,31 +234,54 @@ class Server:
 
 
 class _Peer:
-    """One connection. `interest` is what it waits for in the selector; 0: it is over."""
+    """One connection. `interest` is what it waits for in the selector; 0, and no ticket: it ends.
 
-    def __init__(self, sock: socket.socket, handler: Handler, limits: Limits, now: float) -> None:
+    With a `ticket` the answer to its request is somebody else's work, and nothing is read.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        server: Server,
+        now: float,
+    ) -> None:
         self.sock = sock
         self.interest = READ
         self.registered = 0
-        self.deadline = now + limits.request_seconds
-        self._since = now
-        self._handler = handler
-        self._limits = limits
-        self._protocol = Protocol(limits)
+        self.ticket: Ticket | None = None
+        self.deferred: Deferred | None = None
+        self._server = server
+        self._limits = server.limits
+        self._protocol = Protocol(self._limits)
+        self._since = self._began = now
+        self.deadline = now + self._head_seconds
         self._unsent = memoryview(b"")
         self._lingering = 0
         self._idle = False
+        self._timed_out = False
+
+    @property
+    def silent(self) -> bool:
+        """Nothing is asked, owed or being said."""
+        busy = self.ticket is not None or bool(self._unsent) or self._lingering > 0
+        return not busy and not self._protocol.begun
 
     def worth(self) -> tuple[int, float]:
         """Whose place is given away first: the lowest. Then the one that has waited longest."""
         if self._lingering or self._idle:
             return 0, self._since
+        if self.ticket is not None:
+            return 3, self._since
         return (1 if not self._unsent else 2), self._since
 
-    def turn(self, now: float) -> None:
+    def turn(self, now: float, response: Response | None = None) -> None:
         """Read, answer and write as far as it goes without waiting."""
-        if self._lingering:
+        if response is not None:
+            self._put(response, now)
+        elif self._lingering:
             self._discard()
+            return
+        elif self.ticket is not None:
             return
         if not self._unsent and self.interest & READ:
             self._read(now)
@@ -196,12 +293,18 @@ class _Peer:
         # Pipelined requests are left, and no readable byte will tell us so: a writable socket will.
         self.interest = WRITE
 
-    def time_out(self) -> None:
-        """Tell a client whose request never became whole, if that goes without waiting."""
+    def time_out(self) -> Response | None:
+        """What the client is told when its time is up; None: nothing, the connection ends."""
+        if self.deferred is not None:
+            return self.deferred.late()
         if self._protocol.begun and not self._unsent and not self._lingering:
-            refusal = HttpError(408, "Request Timeout")
-            with contextlib.suppress(OSError):
-                self.sock.send(self._protocol.respond(refusal.response))
+            self._timed_out = True
+            return self._server.refuse(HttpError(408, "Request Timeout"))
+        return None
+
+    @property
+    def _head_seconds(self) -> float:
+        return min(self._limits.head_seconds, self._limits.request_seconds)
 
     def _read(self, now: float) -> None:
         try:
@@ -210,8 +313,8 @@ class _Peer:
             return
         if data and self._idle:
             self._idle = False
-            self._since = now
-            self.deadline = now + self._limits.request_seconds
+            self._since = self._began = now
+            self.deadline = now + self._head_seconds
         self._protocol.receive(data)
 
     def _answer(self, now: float) -> bool:
@@ -220,21 +323,36 @@ class _Peer:
             request = self._protocol.next_request()
             if request is None:
                 self.interest = 0 if self._protocol.closing else READ
+                if self._protocol.in_body:
+                    self.deadline = self._began + self._limits.request_seconds
                 return False
-            response = self._handled(request)
+            answer = self._handled(request)
         except HttpError as error:
-            response = error.response
-        self._unsent = memoryview(self._protocol.respond(response))
-        self._since = now
-        self.deadline = now + self._limits.write_seconds
+            answer = self._server.refuse(error)
+        if isinstance(answer, Deferred):
+            self.deferred = answer
+            self.ticket = Ticket(self._server.take)
+            self.interest = 0
+            self._since = now
+            self.deadline = now + answer.seconds
+            return False
+        self._put(answer, now)
         return True
 
-    def _handled(self, request: Request) -> Response:
+    def _put(self, response: Response, now: float) -> None:
+        """Begin to send."""
+        self.ticket = self.deferred = None
+        make = self._protocol.refuse if self._timed_out else self._protocol.respond
+        self._unsent = memoryview(make(response))
+        self._since = now
+        self.deadline = now + self._limits.write_seconds
+
+    def _handled(self, request: Request) -> Response | Deferred:
         try:
-            return self._handler(request)
+            return self._server.handler(request)
         except Exception as error:
             emit("http_failed", "error", error=error)
-            return Response(500, b"Internal Server Error\n")
+            return self._server.refuse(HttpError(500, "Internal Server Error"))
 
     def _send(self) -> bool:
         """Send what goes; False: the rest must wait for the socket."""
@@ -258,8 +376,9 @@ class _Peer:
             self._discard()
             return False
         self._protocol.next_cycle()
+        self._began = now
         self._idle = not self._protocol.begun
-        seconds = self._limits.idle_seconds if self._idle else self._limits.request_seconds
+        seconds = self._limits.idle_seconds if self._idle else self._head_seconds
         self.deadline = now + seconds
         return True
 
