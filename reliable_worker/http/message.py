@@ -81,11 +81,17 @@ class HttpError(Exception):
 class Ticket:
     """The right to answer one request later, from any thread, once."""
 
-    __slots__ = ("_deliver", "_taken")
+    __slots__ = ("_deliver", "_note", "_taken")
 
     def __init__(self, deliver: Callable[[Ticket, Response], None]) -> None:
         self._deliver = deliver
         self._taken = False
+        self._note: Callable[[Response], Response] | None = None
+
+    def noted(self, note: Callable[[Response], Response]) -> Ticket:
+        """This ticket, every answer through it seen (and perhaps changed) by `note` first."""
+        self._note = note
+        return self
 
     @property
     def over(self) -> bool:
@@ -95,7 +101,7 @@ class Ticket:
     def answer(self, response: Response) -> None:
         """Hand the response to the loop. The second one, or one that comes too late, is dropped."""
         if not self._taken:
-            self._deliver(self, response)
+            self._deliver(self, self._note(response) if self._note else response)
 
     def close(self) -> None:
         """The loop's side: nobody waits any more."""
@@ -107,9 +113,9 @@ class Deferred:
     """What a handler returns that cannot answer at once.
 
     `start` is called with the ticket, in the loop, and must not wait. After `seconds` without an
-    answer the client gets that of `late`.
+    answer `late` gives one, or so many seconds more.
     """
 
     start: Callable[[Ticket], None]
     seconds: float
-    late: Callable[[], Response]
+    late: Callable[[], Response | float]

@@ -88,10 +88,11 @@ class Protocol:
         head_only = self._head is not None and self._head.method == b"HEAD"
         headers = [
             ("Date", formatdate(usegmt=True)),
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
             *response.headers,
         ]
+        if response.status != 204:  # which has no body by itself, and may not say so
+            length = str(len(response.body))
+            headers += [("Content-Type", response.content_type), ("Content-Length", length)]
         self._requests += 1
         if response.close or self._requests >= self._limits.requests_per_connection:
             self._closing = True
