@@ -24,6 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from reliable_worker.jobs.deadline import Deadline, boottime
 from reliable_worker.jobs.errors import BudgetExceeded, ReliableWorkerError
+from reliable_worker.postgres import copies
 from reliable_worker.postgres.dsn import find_mistake
 from reliable_worker.settings import Settings
 
@@ -113,6 +114,10 @@ class Connection(psycopg.Connection[TupleRow]):
     backend: tuple[int, str] | None = None
     used_at: float = 0.0
     lane: str = "other"  # what it is for: the label of its statements' metrics
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        copies.watch(self)
 
     @contextmanager
     def budget(self, seconds: float, name: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ Floor 3. Effects recorded with `effect` are plain data until the handler has ret
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,6 +22,10 @@ from reliable_worker.worker.shared import Shared
 # A cancel request goes over a connection of its own; the statement it is meant for is bounded by
 # its own timeouts anyhow.
 _CANCEL_SECONDS = 1.0
+
+# A handler that forked and came back in both processes: the copy must not finish the job too.
+# 70 = EX_SOFTWARE of sysexits.h.
+FORKED_COPY_EXIT = 70
 
 
 class JobContext:
@@ -49,6 +54,7 @@ class JobContext:
         self.fault = False  # the finishing transaction met an infrastructure fault
         self.xid: str | None = None  # the finishing transaction that holds the completion
         self.busy: Connection | None = None  # where a statement of the handler may be running
+        self._pid = os.getpid()
         self._block = threading.Lock()  # held while transaction() is open
 
     @property
@@ -77,7 +83,12 @@ class JobContext:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Be the one thread in the one transaction; raises `AlreadyFinished` for any other."""
+        """Be the one thread in the one transaction; raises `AlreadyFinished` for any other.
+
+        A copy that the handler forked ends here: it has no lease, and no connection either.
+        """
+        if os.getpid() != self._pid:
+            os._exit(FORKED_COPY_EXIT)
         if self.finished or self.returned:
             raise AlreadyFinished("the job is already finished; one transaction() per job")
         if not self._block.acquire(blocking=False):

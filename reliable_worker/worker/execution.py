@@ -22,16 +22,12 @@ from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Abandon, Complete, Ending, decide
 from reliable_worker.postgres.database import Fault, classify
-from reliable_worker.worker.context import JobContext
+from reliable_worker.worker.context import FORKED_COPY_EXIT, JobContext
 from reliable_worker.worker.finish import Finished
 from reliable_worker.worker.shared import Shared
 
 # How many frames of a stuck thread are logged: enough to see where it hangs.
 _STACK_FRAMES = 12
-
-# A handler that forked and came back in both processes: the copy must not finish the job too.
-# 70 = EX_SOFTWARE of sysexits.h.
-_FORKED_COPY_EXIT = 70
 
 
 @dataclass(slots=True)
@@ -60,7 +56,7 @@ class Execution:
         pid = os.getpid()
         error = self._call()
         if os.getpid() != pid:
-            os._exit(_FORKED_COPY_EXIT)
+            os._exit(FORKED_COPY_EXIT)
         context = self.context
         if context is not None:
             context.close(self.shared.settings.finish_timeout_seconds)

@@ -7,9 +7,10 @@ fault of the product's connections can silence them.
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,3 +236,67 @@ def plain(job: rw.Job[Payload]) -> None:
     """{"seconds": s}: an effect without a connection of the handler's own, for outages."""
     job.sleep(float(job.payload.get("seconds", 0)))
     _finish(job, job.payload.get("how", "effect"))
+
+
+class Speechless(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Uncatchable(BaseException):
+    """What no `except Exception` sees."""
+
+
+def _too_deep(n: int) -> int:
+    return _too_deep(n + 1) + 1
+
+
+ODD: dict[str, Callable[[], object]] = {
+    "SystemExit": lambda: sys.exit(0),
+    "KeyboardInterrupt": lambda: _raise(KeyboardInterrupt()),
+    "GeneratorExit": lambda: _raise(GeneratorExit()),
+    "StopIteration": lambda: next(iter(())),
+    "Uncatchable": lambda: _raise(Uncatchable("odd")),
+    "RecursionError": lambda: _too_deep(0),
+    "MemoryError": lambda: bytearray(1 << 62),
+    "Speechless": lambda: _raise(Speechless()),
+    "huge": lambda: _raise(RuntimeError("x" * 10_000_000)),
+    "nul": lambda: _raise(RuntimeError("a\0b")),
+    "surrogate": lambda: _raise(RuntimeError("a\udc80b")),
+    "newline": lambda: _raise(RuntimeError('\n{"event": "forged"}\n')),
+}
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@app.handler("odd")
+def odd(job: rw.Job[Payload]) -> None:
+    """{"what": name}: fail in one of the ways of ODD."""
+    with recorded(job):
+        ODD[job.payload["what"]]()
+
+
+@app.handler("printing")
+def printing(job: rw.Job[Payload]) -> None:
+    """Write on stdout, which is the log's."""
+    with recorded(job):
+        print("not a log line", flush=True)
+        os.write(1, b"nor this\n")
+        _finish(job, "effect")
+
+
+@app.handler("forking")
+def forking(job: rw.Job[Payload]) -> None:
+    """{"how": …}: fork, and go on in both processes; "inside": fork in the open transaction."""
+    row = (job.key, job.id, job.fence)
+    if job.payload["how"] == "inside":
+        with job.transaction() as tx:
+            os.fork()
+            tx.execute(_EFFECT, row)
+        return
+    os.fork()
+    _finish(job, job.payload["how"])
