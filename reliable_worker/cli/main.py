@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self.usage = self.usage or f"{self.prog} [OPTIONS]"
 
     def error(self, message: str) -> NoReturn:
-        fail(2, f"{_typed(message)}; see {self.prog} --help")
+        end(2, f"{_typed(message)}; see {self.prog} --help", self.prog.split(maxsplit=1)[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def fail(code: int, line: str) -> NoReturn:
     """End with one line on stderr."""
-    print(f"{PROGRAM}: {' '.join(line.split())}", file=sys.stderr)
+    end(code, line, PROGRAM)
+
+
+def end(code: int, line: str, program: str) -> NoReturn:
+    """End a program of ours with one line on stderr."""
+    print(f"{program}: {' '.join(line.split())}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -10,7 +10,7 @@ from reliable_worker.cli import failures, options, output
 from reliable_worker.cli.session import open_session
 from reliable_worker.postgres import migrate
 from reliable_worker.postgres.database import Connection
-from reliable_worker.postgres.lines import WORKER
+from reliable_worker.postgres.lines import WORKER, Line
 
 DESCRIPTION = """Install or upgrade the schema: a step of a release, never taken by `run`.
 
@@ -38,14 +38,23 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         description=DESCRIPTION,
         epilog=EXAMPLES,
     )
+    for action in add_actions(parser, "reliable-worker"):
+        options.add_settings(action)
+
+
+def add_actions(parser: argparse.ArgumentParser, program: str) -> list[argparse.ArgumentParser]:
+    """Define the actions on a line of migrations; returns their parsers."""
+    usage = f"{program} migrate"
     actions = parser.add_subparsers(
-        dest="action", metavar="up|status|verify|force", required=True, prog=USAGE
+        dest="action", metavar="up|status|verify|force", required=True, prog=usage
     )
+    examples = EXAMPLES.replace("reliable-worker", program)
+    made = []
     for name, text in (("up", DESCRIPTION), ("status", DESCRIPTION), ("verify", DESCRIPTION),
                        ("force", FORCE)):  # fmt: skip
         version = " VERSION" if name == "force" else ""
         action = actions.add_parser(
-            name, usage=f"{USAGE} {name}{version} [OPTIONS]", description=text, epilog=EXAMPLES
+            name, usage=f"{usage} {name}{version} [OPTIONS]", description=text, epilog=examples
         )
         if name == "force":
             action.add_argument("version", metavar="VERSION", type=int, help="0 is: none applied")
@@ -59,17 +68,23 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
                 help=f"for another migrator to end; default {migrate.WAIT_SECONDS:g}, then exit 75",
             )
         options.add_json(action)
-        options.add_settings(action)
+        made.append(action)
+    return made
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the action says. Raises what `failures` explains."""
-    actions = {"up": _up, "status": _status, "verify": _verify, "force": _force}
     with open_session(options.load_settings(args)) as conn:
-        return actions[args.action](conn, args)
+        return act(conn, args, WORKER)
 
 
-def _up(conn: Connection, args: argparse.Namespace) -> int:
+def act(conn: Connection, args: argparse.Namespace, line: Line) -> int:
+    """Carry out the action on a line; returns the exit code."""
+    actions = {"up": _up, "status": _status, "verify": _verify, "force": _force}
+    return actions[args.action](conn, args, line)
+
+
+def _up(conn: Connection, args: argparse.Namespace, line: Line) -> int:
     # systemd's stop is an operator's Ctrl-C: the statement is cancelled, its file rolled back
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -77,8 +92,8 @@ def _up(conn: Connection, args: argparse.Namespace) -> int:
         if not args.json:
             print(text, flush=True)
 
-    applied = migrate.up(conn, WORKER, wait_seconds=args.wait, say=say)
-    version = migrate.status(conn).version
+    applied = migrate.up(conn, line, wait_seconds=args.wait, say=say)
+    version = migrate.status(conn, line).version
     if args.json:
         output.print_json({"applied": [each.label for each in applied], "version": version})
     else:
@@ -86,15 +101,15 @@ def _up(conn: Connection, args: argparse.Namespace) -> int:
     return 0
 
 
-def _status(conn: Connection, args: argparse.Namespace) -> int:
-    found = migrate.status(conn)
+def _status(conn: Connection, args: argparse.Namespace, line: Line) -> int:
+    found = migrate.status(conn, line)
     code = failures.SCHEMA if found.problem else 0
     if args.json:
         output.print_json(
             {
                 "version": found.version,
-                "minimum": WORKER.minimum,
-                "maximum": WORKER.maximum,
+                "minimum": line.minimum,
+                "maximum": line.maximum,
                 "problem": found.problem,
                 "in_progress": found.in_progress,
                 "drift": found.drift,
@@ -108,15 +123,15 @@ def _status(conn: Connection, args: argparse.Namespace) -> int:
     output.print_table(("MIGRATION", "KIND", "STATE", "APPLIED"), rows)
     if found.in_progress:
         print("a migration is in progress")
-    for line in found.drift:
-        print(line)
+    for drift in found.drift:
+        print(drift)
     print(found.problem or f"schema version {found.version} fits this release")
     return code
 
 
-def _verify(conn: Connection, args: argparse.Namespace) -> int:
-    migrate.check_range(conn)
-    problems = migrate.verify(conn)
+def _verify(conn: Connection, args: argparse.Namespace, line: Line) -> int:
+    migrate.check_range(conn, line)
+    problems = migrate.verify(conn, line)
     if args.json:
         output.print_json({"problems": problems})
     else:
@@ -124,13 +139,13 @@ def _verify(conn: Connection, args: argparse.Namespace) -> int:
     return failures.FAILED if problems else 0
 
 
-def _force(conn: Connection, args: argparse.Namespace) -> int:
-    forced = migrate.force(conn, WORKER, args.version, confirmed=args.yes, wait_seconds=args.wait)
+def _force(conn: Connection, args: argparse.Namespace, line: Line) -> int:
+    forced = migrate.force(conn, line, args.version, confirmed=args.yes, wait_seconds=args.wait)
     if args.json:
         output.print_json(forced)
     else:
-        for line in (*forced.found, *forced.changes):
-            print(line)
+        for text in (*forced.found, *forced.changes):
+            print(text)
         if not forced.changes:
             print(f"the marks say version {args.version} already")
         elif not forced.done:

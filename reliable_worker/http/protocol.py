@@ -6,12 +6,18 @@ thread) feeds it and keeps the deadlines; what a client may send is bounded here
 
 from __future__ import annotations
 
+import re
 from email.utils import formatdate
 from http import HTTPStatus
 
 import h11
 
 from reliable_worker.http.message import HttpError, Limits, Request, Response
+
+# In a head: control characters, line ends that are not CR LF, lines continued by a blank.
+_AMBIGUOUS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n)|\n[ \t]")
+_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*(.*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_WITH_BODY = (b"POST", b"PUT", b"PATCH")
 
 
 class Protocol:
@@ -23,6 +29,7 @@ class Protocol:
         # Bytes of the present request so far: h11 bounds only what it could not parse yet, so a
         # head that arrives in one piece would pass at any size.
         self._received = 0
+        self._raw = bytearray()
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._requests = 0
@@ -34,6 +41,11 @@ class Protocol:
         return self._received > 0
 
     @property
+    def in_body(self) -> bool:
+        """The head has arrived, the body not all of it."""
+        return self._head is not None
+
+    @property
     def closing(self) -> bool:
         """The connection ends with the response just made."""
         return self._closing
@@ -41,6 +53,8 @@ class Protocol:
     def receive(self, data: bytes) -> None:
         """Take what the client sent; b"" says it will send no more."""
         self._received += len(data)
+        if self._limits.strict and self._head is None:
+            self._raw += data
         try:
             self._conn.receive_data(data)
         except RuntimeError:
@@ -61,6 +75,11 @@ class Protocol:
             self._closing = True
             raise
 
+    def refuse(self, response: Response) -> bytes:
+        """The bytes of a response before the request is whole, or ever will be: the last one."""
+        self._closing = True
+        return self.respond(response)
+
     def respond(self, response: Response) -> bytes:
         """The bytes of the response to the request given out last, or refused."""
         if self._conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
@@ -69,12 +88,13 @@ class Protocol:
         head_only = self._head is not None and self._head.method == b"HEAD"
         headers = [
             ("Date", formatdate(usegmt=True)),
-            ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
             *response.headers,
         ]
+        if response.status != 204:  # which has no body by itself, and may not say so
+            length = str(len(response.body))
+            headers += [("Content-Type", response.content_type), ("Content-Length", length)]
         self._requests += 1
-        if self._requests >= self._limits.requests_per_connection:
+        if response.close or self._requests >= self._limits.requests_per_connection:
             self._closing = True
         if self._closing:
             headers.append(("Connection", "close"))
@@ -93,14 +113,16 @@ class Protocol:
         self._conn.start_next_cycle()
         self._head = None
         self._body.clear()
-        self._received = len(self._conn.trailing_data[0])
+        rest = self._conn.trailing_data[0]
+        self._received = len(rest)
+        self._raw[:] = rest if self._limits.strict else b""
 
     def _advance(self) -> Request | None:
         while True:
             event = self._conn.next_event()
             if event is h11.NEED_DATA:
-                if self._head is None and self._received > self._limits.head_bytes:
-                    raise HttpError(431, _reason(431))
+                if self._head is None:
+                    self._check_unfinished()
                 return None
             if isinstance(event, h11.Request):
                 self._head = event
@@ -116,12 +138,27 @@ class Protocol:
                 self._closing = self._closing or isinstance(event, h11.ConnectionClosed)
                 return None
 
+    def _check_unfinished(self) -> None:
+        """Refuse a head that is too long already."""
+        # A method, a version and two blanks beside the target.
+        longest = self._limits.target_bytes + 32
+        if b"\n" not in self._raw and len(self._raw) > longest:
+            raise HttpError(414, _reason(414))
+        if self._received > self._limits.head_bytes:
+            raise HttpError(431, _reason(431))
+
     def _check_head(self, head: h11.Request) -> None:
         """Refuse by what the head announces, before its body is read."""
-        if self._received - len(self._conn.trailing_data[0]) > self._limits.head_bytes:
+        size = self._received - len(self._conn.trailing_data[0])
+        if size > self._limits.head_bytes or len(head.headers) > self._limits.header_count:
             raise HttpError(431, _reason(431))
+        if len(head.target) > self._limits.target_bytes:
+            raise HttpError(414, _reason(414))
         if head.http_version not in (b"1.0", b"1.1"):
             raise HttpError(505, _reason(505))
+        if self._limits.strict:
+            self._check_framing(head, bytes(self._raw[:size]))
+            self._raw.clear()
         for name, value in head.headers:
             if name == b"transfer-encoding":
                 raise HttpError(411, "Length Required: a body needs a Content-Length")
@@ -132,6 +169,17 @@ class Protocol:
                 raise HttpError(413, _reason(413))
             if name == b"expect":
                 raise HttpError(417, _reason(417))
+
+    def _check_framing(self, head: h11.Request, raw: bytes) -> None:
+        """Refuse a head that another reader could take for another request; h11 is lenient."""
+        lengths = _LENGTH.findall(raw)
+        if _AMBIGUOUS.search(raw) or len(lengths) > 1 or (lengths and not lengths[0].isdigit()):
+            raise HttpError(400, _reason(400))
+        if len([name for name, _value in head.headers if name == b"host"]) != 1:
+            raise HttpError(400, _reason(400))
+        if not lengths and head.method in _WITH_BODY:
+            # What follows would be read as the next request.
+            raise HttpError(411, "Length Required: a body needs a Content-Length")
 
 
 def _request(head: h11.Request, body: bytes) -> Request:

@@ -2,8 +2,8 @@
 
 Floor 0; imports `jobs` and python-json-logger. Whoever reads lines may rely on `time`, `level` and
 `event`; the other fields stand where they apply. A field not listed here is not written: payloads,
-keys and database URLs have no field. Everything is ASCII with escapes, so that no text of a user
-can end a line, forge one, or colour a terminal.
+keys of jobs and database URLs have no field. Everything is ASCII with escapes, so that no text of a
+user can end a line, forge one, or colour a terminal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _OF_THE_WHOLE = {
     *("setting", "timeout_seconds", "line", "service", "untold", "statement"),
 }
 _OF_OTHERS = {"logger", "message", "where"}
-ALLOWED = frozenset(_OF_A_JOB | _OF_A_PROCESS | _OF_THE_WHOLE | _OF_OTHERS)
+# The ledger's log has the key of a transfer, by which its sender asks what became of it.
+_OF_THE_LEDGER = {"transfer_key", "transfer_id", "status", "code"}
+ALLOWED = frozenset(_OF_A_JOB | _OF_A_PROCESS | _OF_THE_WHOLE | _OF_OTHERS | _OF_THE_LEDGER)
 
 _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO, "info"))
 

@@ -19,15 +19,19 @@ _HEAD = """\
 -- The whole schema and the record of its migrations. On an empty database
 --     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 -f {path}
 -- is a full installation. Made from the migrations, whose files say why things are as they are:
---     python -m reliable_worker.postgres.snapshot > {path}
+--     {command} > {path}
 """
 _BEGIN = "BEGIN;\n"
 _COMMIT = "COMMIT;\n"
 
 
-def render(line: Line = WORKER, path: str = "schema.sql") -> str:
+def render(
+    line: Line = WORKER,
+    path: str = "schema.sql",
+    command: str = "python -m reliable_worker.postgres.snapshot",
+) -> str:
     """The snapshot's text. One transaction, interrupted by files that cannot run in one."""
-    parts = [_HEAD.format(path=path), _BEGIN, line.marks_definition]
+    parts = [_HEAD.format(path=path, command=command), _BEGIN, line.marks_definition]
     for migration in line.migrations:
         title = f"-- {migration.label}\n"
         if migration.transactional:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reliable_worker.http.message import Limits, Request, Response
-from reliable_worker.http.server import Handler, Server
+from reliable_worker.http.peer import Handler
+from reliable_worker.http.server import Server
 
 # Longer than any deadline the tests give the server, shorter than a test's patience.
 CLIENT_SECONDS = 20.0

@@ -3,10 +3,14 @@
 `python -m tests.tidy.reference` writes them (`make docs`); a test demands that nothing changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from reliable_worker import settings
 from reliable_worker.jobs.metrics import METRICS, PREFIX
+from reliable_worker.ledger import settings as ledger
+from reliable_worker.ledger.metrics import METRICS as LEDGER_METRICS
+from reliable_worker.ledger.metrics import PREFIX as LEDGER_PREFIX
+from reliable_worker.ledger.problems import PROBLEMS
 from tests.tidy.sources import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -48,7 +52,46 @@ def metrics_page() -> str:
     )
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "metrics.md": metrics_page}
+def ledger_page() -> str:
+    """The ledger's settings, problems and metrics."""
+    settings_rows = [
+        (f"`{ledger.variable(name)}`", _default(spec.default), spec.metadata["text"])
+        for name, spec in ledger.FIELDS.items()
+    ]
+    problem_rows = [(f"`{code}`", str(status), title) for code, (status, title) in PROBLEMS.items()]
+    metric_rows = [
+        (f"`{LEDGER_PREFIX}{name}`", one.kind, " ".join(f"`{x}`" for x in one.labels), one.help)
+        for name, one in LEDGER_METRICS.items()
+    ]
+    return "\n".join(
+        [
+            MADE,
+            "# The ledger: settings, problems, metrics",
+            "",
+            "How it behaves and is operated: [the ledger](../ledger.md).",
+            "",
+            *_section("Settings", ("environment", "default", ""), settings_rows),
+            *_section("Problems", ("code", "status", ""), problem_rows),
+            *_section("Metrics", ("metric", "type", "labels", ""), metric_rows),
+        ]
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "metrics.md": metrics_page,
+    "ledger.md": ledger_page,
+}
+
+
+def _section(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return [f"## {title}", "", _row(head), _row(("---",) * len(head)), *map(_row, rows), ""]
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return "`on`" if value else "`off`"
+    return "" if value in (None, "") else f"`{_plain(value)}`"
 
 
 def _plain(value: object) -> str:
