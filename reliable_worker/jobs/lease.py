@@ -158,8 +158,14 @@ class Lease:
                 raise LeaseLost("the lease ended before the job could be finished")
             self._state = LeaseState.FINISHING
 
+    def pause(self) -> None:
+        """RUNNING → FINISHING for an outcome that any lease, an overdue one too, may be given."""
+        with self._lock:
+            if self._state is LeaseState.RUNNING:
+                self._state = LeaseState.FINISHING
+
     def resume(self) -> None:
-        """FINISHING → RUNNING after a proven rollback."""
+        """FINISHING → RUNNING: nothing was written, or it may be written again."""
         with self._lock:
             if self._state is LeaseState.FINISHING:
                 self._state = LeaseState.RUNNING

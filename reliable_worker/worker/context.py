@@ -53,6 +53,7 @@ class JobContext:
         self.unknown = False  # a COMMIT whose outcome could not be learned
         self.fault = False  # the finishing transaction met an infrastructure fault
         self.xid: str | None = None  # the finishing transaction that holds the completion
+        self.interrupted = False  # a cancel was sent, or is about to be
         self.busy: Connection | None = None  # where a statement of the handler may be running
         self._pid = os.getpid()
         self._block = threading.Lock()  # held while transaction() is open
@@ -105,6 +106,7 @@ class JobContext:
 
     def interrupt(self) -> None:
         """Cancel the handler's running statement; in any thread but the handler's, once."""
+        self.interrupted = True  # before the look at `busy`: the block's end looks the other way
         conn, self.busy = self.busy, None
         if conn is not None:
             conn.cancel_safe(timeout=_CANCEL_SECONDS)

@@ -20,6 +20,7 @@ from reliable_worker.jobs.deadline import boottime
 from reliable_worker.jobs.errors import ReliableWorkerError, describe
 from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
+from reliable_worker.jobs.lease import LeaseState
 from reliable_worker.jobs.outcome import Complete, Outcome
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres.database import Fault, classify
@@ -149,6 +150,7 @@ class Finisher:
                 again = group.complete(self, batch)
             self.troubled = False
         except (psycopg.Error, PoolTimeout, ReliableWorkerError, OSError) as error:
+            batch = [item for item in batch if item.job.lease.state is not LeaseState.ENDED]
             kind = classify(error)
             # A row that somebody holds is one job's trouble: the process goes on.
             self.troubled = kind is not Fault.TRANSIENT

@@ -19,6 +19,7 @@ from reliable_worker.jobs import failpoints
 from reliable_worker.jobs.deadline import boottime
 from reliable_worker.jobs.errors import LeaseLost, TransactionBroken
 from reliable_worker.jobs.events import emit
+from reliable_worker.jobs.outcome import Ending, decide
 from reliable_worker.postgres import store
 from reliable_worker.postgres.database import Connection, Fault, classify, proves_rollback
 from reliable_worker.worker import effects
@@ -36,26 +37,24 @@ def complete(finisher: Finisher, batch: list[Finished]) -> list[Finished]:
     Raises psycopg.Error or PoolTimeout when nothing was written for want of a database.
     """
     shared = finisher.shared
-    ready = [item for item in batch if _begin(finisher, item)]
+    again: list[Finished] = []
+    ready: list[Finished] = []
+    for item in batch:
+        try:
+            item.job.lease.begin_finish()
+            ready.append(item)
+        except LeaseLost:
+            again += too_late(finisher, item)
     if not ready:
-        return []
+        return again
     settings = shared.settings
     try:
         with shared.pool.connection(settings.query_timeout_seconds) as conn:
             with conn.budget(settings.finish_timeout_seconds, "finish_timeout_seconds"):
-                return _complete(finisher, conn, ready)
+                return again + _complete(finisher, conn, ready)
     finally:
         for item in ready:
             item.job.lease.resume()  # no effect on a lease that has ended
-
-
-def _begin(finisher: Finisher, item: Finished) -> bool:
-    try:
-        item.job.lease.begin_finish()
-    except LeaseLost:
-        lost(finisher, item)
-        return False
-    return True
 
 
 def _complete(finisher: Finisher, conn: Connection, items: list[Finished]) -> list[Finished]:
@@ -150,6 +149,20 @@ def lost(finisher: Finisher, item: Finished) -> None:
     finisher.shared.book.drop(item.job.lease)
     emit("stale_finish", "warning", **item.job.facts())
     emit("job_abandoned", "warning", reason="lease_lost", **item.facts)
+
+
+def too_late(finisher: Finisher, item: Finished) -> list[Finished]:
+    """The lease ended before the completion was begun; the item again if it is to be given back.
+
+    Past its local deadline the row is most likely still ours: no attempt is charged for that.
+    """
+    lease = item.job.lease
+    if lease.lost or not lease.overdue:
+        lost(finisher, item)
+        return []
+    shared = finisher.shared
+    item.outcome = decide(item.job, Ending(None, stop=shared.stop_word()), shared.policy)
+    return [item]
 
 
 def unknown(finisher: Finisher, item: Finished, backend: store.Backend) -> bool:

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import threading
 
-import psycopg
-
 from reliable_worker.jobs.board import ChildBoard
 from reliable_worker.jobs.deadline import boottime
-from reliable_worker.jobs.errors import ReliableWorkerError, describe
+from reliable_worker.jobs.errors import describe
 from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.lease import Lease
@@ -112,11 +110,13 @@ class LeaseBook:
 
     def _try(self, leases: list[Lease]) -> None:
         sent_at = boottime()
-        first = min(lease.until for lease in leases)
+        # those past their time are asked for too, and must not cut the others' time
+        ahead = [lease.until for lease in leases if lease.until > sent_at]
+        first = min(ahead, default=sent_at + self._settings.query_timeout_seconds)
         seconds = min(self._settings.query_timeout_seconds, first - sent_at)
         try:
             self._renew(leases, sent_at, max(_LEAST_SECONDS, seconds))
-        except (psycopg.Error, ReliableWorkerError, OSError) as error:
+        except Exception as error:  # no memory, say: the thread that asked must go on
             self._not_before = boottime() + full_jitter(_ERROR_SECONDS)
             emit("renew_failed", "warning", error=describe(error), count=len(leases))
 

@@ -31,6 +31,7 @@ from reliable_worker.worker import effects
 from reliable_worker.worker.group import (
     lost,
     succeeded,
+    too_late,
     unknown,
     verify,
 )
@@ -68,8 +69,7 @@ def _complete(finisher: Finisher, conn: Connection, item: Finished) -> list[Fini
     try:
         lease.begin_finish()
     except LeaseLost:
-        lost(finisher, item)
-        return []
+        return too_late(finisher, item)
     try:
         return _transact(finisher, conn, item)
     finally:
@@ -133,10 +133,12 @@ def _write(
     finisher: Finisher, conn: Connection, item: Finished, outcome: Outcome
 ) -> list[Finished]:
     failpoints.reach("in_release")
+    item.job.lease.pause()  # a renewal would find the row given back and take it for lost
     try:
         held = _statement(conn, item, outcome)
-    except psycopg.Error:
-        item.uncertain = True
+    except BaseException as error:
+        item.uncertain = item.uncertain or isinstance(error, psycopg.Error)
+        item.job.lease.resume()
         raise
     finisher.shared.book.drop(item.job.lease)
     if not held and not item.uncertain:

@@ -140,6 +140,8 @@ def _connection(context: JobContext) -> Iterator[Connection]:
     if not shared.book.renew_now(lease, settings.finish_timeout_seconds):
         context.check()
         if lease.remaining() <= 0:
+            if lease.expire():  # the heartbeat may not have come round to it
+                emit("lease_lost", "warning", reason="deadline", **context.claimed.facts())
             raise LeaseLost("the lease could not be renewed for the finishing transaction")
     asked_at = boottime()
     try:
@@ -161,8 +163,9 @@ def _give_back(context: JobContext, conn: Connection) -> None:
     seconds = context.shared.settings.query_timeout_seconds
     try:
         if not conn.closed:
-            if conn.info.transaction_status is not TransactionStatus.IDLE:
-                conn.close()
+            idle = conn.info.transaction_status is TransactionStatus.IDLE
+            if context.interrupted or not idle:
+                conn.close()  # a cancel that is late must not meet another job's statement
             elif context.traces:
                 with conn.budget(seconds, "query_timeout_seconds"):
                     store.discard_all(conn)
