@@ -63,6 +63,11 @@ def _seconds(default: float, text: str, least: float = 0.001) -> Any:
     return _number(float(default), text, least, SECONDS_LIMIT)
 
 
+def _days(default: float, text: str) -> Any:
+    """How long rows are kept. A hundred years are as good as for ever, which is 0."""
+    return _number(float(default), f"how long to keep {text}; 0: for ever", 0, 36_525)
+
+
 def _number(default: float, text: str, least: float, most: float) -> Any:
     return field(default=default, metadata={"text": text, "least": least, "most": most})
 
@@ -108,9 +113,16 @@ class Settings:
     retry_jitter: float = _number(0.1, "share of the backoff added at random", 0, 1)
     quarantine_idle_seconds: float = _seconds(30, "idle time that ends a quarantine child")
     census_seconds: float = _seconds(5, "time between counts of the queues")
+    prune_seconds: float = _seconds(60, "time between looks for jobs to delete")
     pool_lifetime_seconds: float = _seconds(1800, "age that retires a connection")
     pool_idle_seconds: float = _seconds(300, "idle time that closes a connection")
     pool_health_seconds: float = _seconds(30, "idle time after which a connection is checked")
+
+    keep_succeeded_days: float = _days(7, "jobs that succeeded, after their end")
+    keep_cancelled_days: float = _days(7, "jobs that were cancelled, after their end")
+    keep_dead_days: float = _days(90, "dead jobs, after their end")
+    keep_attempts_days: float = _days(30, "the history of attempts")
+    keep_actions_days: float = _days(365, "operators' actions")
 
     max_snoozes: int = _number(1000, "snoozes in a row before one counts as a failure", 0, 10**6)
     max_refunds: int = _number(3, "refunds in a row before a fault counts as a failure", 0, 10**6)

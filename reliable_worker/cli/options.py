@@ -92,6 +92,8 @@ def load_settings(
 def _metavar(name: str) -> str:
     if name.endswith("_seconds"):
         return "SECONDS"
+    if name.endswith("_days"):
+        return "DAYS"
     return {
         "app": "MODULE:ATTRIBUTE",
         "password_file": "FILE",

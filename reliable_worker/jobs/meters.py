@@ -91,6 +91,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _count("obituary_freed_total", "freed"),
         _count("obituary_dead_total", "dead"),
     ),
+    "jobs_pruned": tuple(
+        _count("jobs_pruned_total", state, state=state)
+        for state in ("succeeded", "cancelled", "dead")
+    ),
     "suspect_dead": (_count("suspects_dead_total"),),
     "reaper_failed": (_count("reaper_failures_total"),),
     "census_failed": (_count("census_failures_total"),),

@@ -124,6 +124,7 @@ _TABLE = (
     _counter("obituary_freed_total", "Jobs freed after their process died.", "cause"),
     _counter("obituary_dead_total", "Jobs buried after their process died.", "cause"),
     _counter("suspects_dead_total", "Jobs buried because their processes kept dying."),
+    _counter("jobs_pruned_total", "Jobs deleted because their time to keep was over.", "state"),
     _counter("reaper_failures_total", "Passes of expire, sweep or obituary that failed."),
     _counter("census_failures_total", "Counts of the queue that failed."),
     # -- the observers themselves

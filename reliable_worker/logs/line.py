@@ -40,6 +40,7 @@ _OF_A_PROCESS = {
 _OF_THE_WHOLE = {
     *("count", "lane", "address", "kinds", "queues", "workers", "processes", "version"),
     *("setting", "timeout_seconds", "line", "service", "untold", "statement"),
+    *("succeeded", "cancelled", "attempts"),
 }
 _OF_OTHERS = {"logger", "message", "where"}
 # The ledger's log has the key of a transfer, by which its sender asks what became of it.

@@ -21,6 +21,7 @@ from reliable_worker.maintenance.holdback import Holdback
 from reliable_worker.maintenance.lane import Lane
 from reliable_worker.maintenance.marks import Marks
 from reliable_worker.maintenance.obituary import Obituaries
+from reliable_worker.maintenance.pruner import Pruner
 from reliable_worker.maintenance.reaper import Reaper
 from reliable_worker.maintenance.runner import Runner
 from reliable_worker.maintenance.served import Served
@@ -89,7 +90,12 @@ class Maintenance:
         self._obituaries = Obituaries(settings, marks, freed=self._freed, buried=self._buried)
         # What frees jobs, and what only looks.
         self._freeing = (self._obituaries, Expire(settings, marks, holdback), Reaper(settings))
-        looking = (self._eligible, self._waking, Census(settings, marks, say))
+        looking = (
+            self._eligible,
+            self._waking,
+            Census(settings, marks, say),
+            Pruner(settings),
+        )
 
         def lane(name: str) -> Lane:
             contact = child.board.set_contact

@@ -225,3 +225,18 @@ def discard_all(conn: Conn) -> None:
 def listen(conn: Conn) -> None:
     """Hear notifications on this connection from now on."""
     statements.run(conn, "listen")
+
+
+def seen(
+    conn: Conn,
+    boot: str,
+    *,
+    host: str,
+    pid: int,
+    role: str,
+    slots: int,
+    kinds: Sequence[str],
+    queues: Sequence[str],
+) -> None:
+    """This worker process is alive."""
+    statements.run(conn, "worker_seen", (boot, host, pid, role, slots, list(kinds), list(queues)))

@@ -70,6 +70,19 @@ class Health:
     table_dead_tuples: dict[str, float]
 
 
+@dataclass(slots=True)
+class Pruned:
+    """One slice: rows looked at, the greatest id of them, whether all later rows are too young to
+    be deleted, and how many were deleted by state."""
+
+    looked: int = 0
+    last: int | None = None
+    young: bool = False
+    succeeded: int = 0
+    cancelled: int = 0
+    dead: int = 0
+
+
 def oldest_running(conn: Connection, since: float, before: float) -> Oldest:
     """The oldest claim still running within [since, before)."""
     ((now, claimed_at, undated),) = run(conn, "oldest_running", (since, before)).fetchall()
@@ -178,6 +191,28 @@ def health(conn: Connection) -> Health:
     """What keeps vacuum from its work, and how much work there is."""
     ((oldest, live, dead),) = run(conn, "health").fetchall()
     return Health(oldest, {"jobs": live}, {"jobs": dead})
+
+
+Keep = tuple[float | None, float | None, float | None]
+"""Seconds to keep succeeded, cancelled and dead jobs; None for ever."""
+
+
+def prune(conn: Connection, after: int, rows: int, keep: Keep) -> Pruned:
+    """Delete what is old enough of the `rows` jobs whose ids follow `after`."""
+    (row,) = run(conn, "prune", (after, rows, *keep)).fetchall()
+    return Pruned(*row)
+
+
+def prune_attempts(conn: Connection, keep: float | None, most: int, rows: int) -> int:
+    """Delete what is too old, or too much, of the `rows` oldest attempts; how many."""
+    ((deleted,),) = run(conn, "prune_attempts", (keep, most, rows)).fetchall()
+    return int(deleted)
+
+
+def prune_records(conn: Connection, keep: float | None, rows: int, silent_seconds: float) -> int:
+    """Forget old operators' actions and worker processes that are gone; how many of both."""
+    ((actions, processes),) = run(conn, "prune_records", (keep, rows, silent_seconds)).fetchall()
+    return int(actions + processes)
 
 
 def _taken(conn: Connection, name: str, params: Sequence[object]) -> list[Taken]:

@@ -25,6 +25,7 @@ from reliable_worker.postgres.database import Connection, Fault, classify
 from reliable_worker.postgres.marks import SchemaMismatch
 from reliable_worker.worker.finish import BACKLOG_JOBS, Finished
 from reliable_worker.worker.places import Places
+from reliable_worker.worker.presence import Presence
 from reliable_worker.worker.shared import Shared
 from reliable_worker.worker.slots import Slots
 
@@ -42,11 +43,19 @@ class Producer:
     """One thread that claims; `stop` ends it for good."""
 
     def __init__(
-        self, shared: Shared, slots: Slots, places: Places, *, suspects: bool, once: bool
+        self,
+        shared: Shared,
+        slots: Slots,
+        places: Places,
+        presence: Presence,
+        *,
+        suspects: bool,
+        once: bool,
     ) -> None:
         self._shared = shared
         self._slots = slots
         self._places = places
+        self._presence = presence
         self._suspects = suspects
         self._once = once
         self._wake = threading.Event()
@@ -89,6 +98,7 @@ class Producer:
 
     def _turn(self) -> float:
         """One claim if there is room for it; how long to wait for the next."""
+        self._presence.tell()
         finisher = self._shared.finisher
         if finisher.backlog >= BACKLOG_JOBS or (finisher.troubled and finisher.backlog):
             return _LOOK_SECONDS  # after an outage what is held is settled before more is taken

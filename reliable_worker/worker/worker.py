@@ -24,6 +24,7 @@ from reliable_worker.worker.control import Control
 from reliable_worker.worker.finish import Finisher
 from reliable_worker.worker.listener import Listener
 from reliable_worker.worker.places import Places
+from reliable_worker.worker.presence import Presence
 from reliable_worker.worker.producer import Producer
 from reliable_worker.worker.registry import load_handlers
 from reliable_worker.worker.renewal import LeaseBook
@@ -102,6 +103,7 @@ class Worker:
             shared,
             self._slots,
             Places(settings.queues, handlers, suspects=quarantine),
+            Presence(shared, child.role.value, child.slots, handlers),
             suspects=quarantine,
             once=child.once,
         )

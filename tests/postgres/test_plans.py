@@ -221,6 +221,7 @@ NO_FILTERS = ["NULL"] * 3
 
 # Asked by hand or once a minute: on the statistics that autovacuum keeps.
 OPERATED = [
+    ("prune", ["0", "500", "1", "1", "1"], {"jobs_pkey"}),
     ("queues_split", ["ARRAY['default']", "1000"], {CLAIMABLE, SUSPECT}),
     ("job_cancel", [LEASES[0], "'me'", "'{}'"], {"jobs_pkey"}),
     ("job_retry", [LEASES[0], "'me'", "'{}'"], {"jobs_pkey", DEAD_IDX}),

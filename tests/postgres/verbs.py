@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.postgres.matrix import (
+    GONE,
     HOLDER,
     MAX_ATTEMPTS,
     SITUATIONS,
@@ -222,6 +223,9 @@ UPKEEP = [
 ]
 
 
+DAY_SECONDS = 86_400.0
+
+
 def in_state(*states: str) -> Callable[[Row, bool, Asker], bool]:
     return lambda row, named, asker: named and row["state"] in states
 
@@ -269,6 +273,17 @@ OPERATORS = [
         lambda asker, job_id: [*by_operator(asker, job_id), 2],
         in_state("ready"),
         lambda row: {"priority": 2},
+        [HOLDER],
+    ),
+    Verb(
+        "prune",
+        # half an hour: the situations' past is an hour ago; the dead are kept for a day
+        lambda asker, job_id: [0, ROWS, 1800.0, 1800.0, DAY_SECONDS],
+        lambda row, named, asker: (
+            row["state"] in ("succeeded", "cancelled")
+            and not row["idempotency_key"].startswith("ended just now")
+        ),
+        lambda row: GONE,
         [HOLDER],
     ),
 ]

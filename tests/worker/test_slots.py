@@ -9,6 +9,7 @@ import psycopg
 from reliable_worker.enqueue.app import App
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.worker.places import Places
+from reliable_worker.worker.presence import Presence
 from reliable_worker.worker.producer import Producer
 from reliable_worker.worker.shared import Shared
 from reliable_worker.worker.slots import Slots
@@ -23,9 +24,9 @@ def test_a_job_claimed_ahead_while_the_last_slot_ended_runs_all_the_same(
     (job,) = claimed(1)
     handlers = App().handlers
     slots = Slots(shared, 1, handlers, on_free=lambda: None)
-    producer = Producer(
-        shared, slots, Places((), handlers, suspects=False), suspects=False, once=False
-    )
+    places = Places((), handlers, suspects=False)
+    presence = Presence(shared, "worker", 1, handlers)
+    producer = Producer(shared, slots, places, presence, suspects=False, once=False)
     slots.prefetch(job)  # as a claim does whose slot ended while it was under way
     slots.start()
     shared.finisher.thread.start()
