@@ -18,8 +18,8 @@ from reliable_worker.supervisor.watch import Cause
 
 # A child that has not said ready holds no job: it need not be waited for.
 _UNBORN_SECONDS = 0.5
-# Before the end, for maintenance to leave in; and for its own kill.
-_LAST_SECONDS = 1.0
+# Before the end, for maintenance to leave in, twice the time that takes; and for its own kill.
+_LAST_SECONDS = 1.6
 _REAP_SECONDS = 0.3
 # A maintenance process that died in the drain is replaced if it has this long to bury the dead.
 _REPLACE_SECONDS = 2.0
@@ -34,6 +34,7 @@ class Ladder:
     began_at: float
     stop_seconds: float
     killed: int = 0  # children that had to be killed
+    _hopeless: bool = False  # maintenance has no database: another one would not have it either
 
     def turn(self, now: float) -> bool:
         """Climb as far as `now` allows. True: everybody has left."""
@@ -50,10 +51,11 @@ class Ladder:
         if crew:
             return False
         if self.obituaries.urgent and left > _LAST_SECONDS:
-            if maintenance is None and left > _REPLACE_SECONDS:
+            if maintenance is None and self.needs_maintenance(now):
                 return False  # a replacement is on its way
             if maintenance is not None and maintenance.board.contact:
                 return False
+            self._hopeless = True
         if maintenance is None:
             return True
         maintenance.drain()
@@ -67,14 +69,14 @@ class Ladder:
     def needs_maintenance(self, now: float) -> bool:
         """There are rows to free, and time for a new maintenance process to do it."""
         left = self.began_at + self.stop_seconds - now
-        return self.obituaries.urgent and left > _REPLACE_SECONDS
+        return self.obituaries.urgent and left > _REPLACE_SECONDS and not self._hopeless
 
     def _kill(self, process: Process, now: float) -> None:
         if process.killed_for is None:
             self.killed += 1
             emit(
                 "child_killed",
-                level="warning",
+                "warning",
                 role=str(process.role),
                 pid=process.pid,
                 cause=str(Cause.DRAIN),

@@ -110,7 +110,7 @@ class Reload:
     def _needs_restart(self, setting: str) -> None:
         emit(
             "reload_incomplete",
-            level="warning",
+            "warning",
             setting=setting,
             reason=f"{setting} needs a restart; the old value stays",
         )

@@ -208,7 +208,7 @@ class Supervisor:
             if cause is not None:
                 emit(
                     "child_killed",
-                    level="error",
+                    "error",
                     role=str(process.role),
                     pid=process.pid,
                     cause=str(cause),
@@ -353,7 +353,7 @@ class Supervisor:
     def _report(self, process: Process, code: int, cause: Cause) -> None:
         emit(
             "child_exited",
-            level="error" if cause in (Cause.CRASH, Cause.STALL) else "info",
+            "error" if cause in (Cause.CRASH, Cause.STALL) else "info",
             role=str(process.role),
             pid=process.pid,
             boot=process.boot,

@@ -54,6 +54,18 @@ def test_only_the_database_s_clock_and_the_boot_clock_decide() -> None:
     none(found, "the wall clock")
 
 
+def test_levels_of_events_are_levels() -> None:
+    """By keyword a level would be one of the event's fields, and the event stay an info."""
+    found = [
+        source.at(call)
+        for source in parsed(PACKAGE)
+        for call in source.calls()
+        if called(call).split(".")[-1] == "emit"
+        and any(keyword.arg == "level" for keyword in call.keywords)
+    ]
+    none(found, "levels as a field")
+
+
 def test_no_wait_without_an_end() -> None:
     found = [
         f"{source.at(call)} {called(call)}()"
