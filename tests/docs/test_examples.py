@@ -21,6 +21,11 @@ EXAMPLE_SECONDS = 120
 GIVEN = re.compile(r"(make|pip install|git clone|export DATABASE_URL=)\b")
 
 
+# Blocks for another place than a newcomer's shell: run by tests/systemd on a machine of its own, or
+# by nobody, for want of a container engine.
+ELSEWHERE = {"sh as-root", "sh in-a-container"}
+
+
 def _blocks(document: Path) -> Iterator[tuple[str, str]]:
     yield from BLOCK.findall(document.read_text("utf-8"))
 
@@ -70,6 +75,13 @@ def test_the_examples_run(
             assert done.returncode == 0, f"{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         else:
             raise AssertionError(f"an example in {language} that no test runs")
+
+
+def test_no_block_escapes() -> None:
+    for document in DOCUMENTS:
+        fences = re.findall(r"^```(.*)$", document.read_text("utf-8"), re.MULTILINE)
+        assert set(fences[1::2]) <= {""}, document
+        assert set(fences[::2]) <= {"sh", "python", *ELSEWHERE}, document
 
 
 def test_the_targets_of_the_documents_exist() -> None:

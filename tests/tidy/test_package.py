@@ -11,12 +11,15 @@ from pathlib import Path
 from tests.tidy.sources import PACKAGE, ROOT, name_of
 
 # What a build reads; it writes beside it, so it gets a copy.
-INPUTS = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+INPUTS = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "schema.sql")
+FOLDERS = (PACKAGE.name, "systemd", "ops")
 
 
 def test_the_wheel_is_whole(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(PACKAGE, source / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FOLDERS:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
     for name in INPUTS:
         shutil.copy(ROOT / name, source)
     done = subprocess.run(
@@ -49,6 +52,11 @@ def test_the_wheel_is_whole(tmp_path: Path) -> None:
         if path.suffix in (".py", ".sql") or path.name == "py.typed"
     }
     assert wanted - inside == set()
+    shared = {name.partition("/data/share/reliable-worker/")[2] for name in inside}
+    assert {path.name for path in (ROOT / "systemd").iterdir()} == {
+        name.partition("/")[2] for name in shared if name.startswith("systemd/")
+    }
+    assert {"schema.sql", "prometheus/rules.yaml", "grafana/dashboard.json"} <= shared
     assert not [name for name in inside if name.startswith("tests")]
 
 
