@@ -201,6 +201,8 @@ def parameters(settings: Settings, *, lane: str, boot: str = "") -> dict[str, An
     query_ms = int((settings.query_timeout_seconds + CLIENT_SLACK_SECONDS) * 1000)
     made: dict[str, Any] = {
         "target_session_attrs": "read-write",  # a standby could only refuse our writes
+        # Without it texts would be sent in the database's encoding, SQL_ASCII's being none.
+        "client_encoding": "utf8",
         "tcp_user_timeout": str(query_ms),
         **_KEEPALIVES,
         **given,

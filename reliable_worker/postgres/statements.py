@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import dropwhile
 from typing import Any
 
 import psycopg
@@ -21,8 +22,14 @@ from reliable_worker.jobs.events import emit
 
 @cache
 def text(name: str) -> bytes:
-    """The statement in `sql/<name>.sql`. Bytes: psycopg sends them as they are."""
-    return files("reliable_worker.postgres").joinpath("sql", f"{name}.sql").read_bytes()
+    """The statement in `sql/<name>.sql` without its opening comment.
+
+    That is for readers, not for the wire: it would hide the statement in pg_stat_activity, and its
+    arrows have no place in a database encoded as LATIN1. Bytes: psycopg sends them as they are.
+    """
+    whole = files("reliable_worker.postgres").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    lines = dropwhile(lambda line: line.startswith("--"), whole.splitlines(keepends=True))
+    return "".join(lines).encode()
 
 
 def run(

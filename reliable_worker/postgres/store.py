@@ -132,14 +132,22 @@ def complete_many(conn: Conn, leases: Sequence[Lease]) -> tuple[set[int], str | 
 
 def retry(conn: Conn, lease: Lease, delay_seconds: float, error: str) -> bool:
     """Failed, to be tried again later; False: the lease is lost."""
-    params = (lease.id, lease.owner, lease.fence, delay_seconds, error)
-    return statements.run(conn, "retry", params).rowcount == 1
+    return _fail(conn, "retry", (lease.id, lease.owner, lease.fence, delay_seconds), error)
 
 
 def bury(conn: Conn, lease: Lease, error: str) -> bool:
     """Failed for good; False: the lease is lost."""
-    params = (lease.id, lease.owner, lease.fence, error)
-    return statements.run(conn, "bury", params).rowcount == 1
+    return _fail(conn, "bury", (lease.id, lease.owner, lease.fence), error)
+
+
+def _fail(conn: Conn, name: str, params: tuple[object, ...], error: str) -> bool:
+    try:
+        return statements.run(conn, name, (*params, error)).rowcount == 1
+    except psycopg.errors.UntranslatableCharacter:
+        # The database's encoding has not all of these characters. A failure that could not be
+        # recorded would hold its lease for ever.
+        plain = error.encode("ascii", "replace").decode()
+        return statements.run(conn, name, (*params, plain)).rowcount == 1
 
 
 def release(conn: Conn, leases: Sequence[Lease]) -> set[int]:
