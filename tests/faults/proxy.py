@@ -126,9 +126,9 @@ class Proxy:
 
         self._order(apply)
 
-    def remove(self, trap: Trap) -> None:
-        """Spring a trap no more."""
-        self._order(lambda: self._traps.remove(trap) if trap in self._traps else None)
+    def forget_traps(self) -> None:
+        """Spring none of those that still wait."""
+        self._order(self._traps.clear)
 
     def _trap(self, trap: Trap) -> Trap:
         self._order(lambda: self._traps.append(trap))
