@@ -22,6 +22,8 @@ _BEHIND_US = 2_000_000
 # A rescan from the head happens this often at most, and takes at most a 30th of the time.
 _RESCAN_SECONDS = 1.0
 _RESCAN_SHARE = 30.0
+# Whatever it cost: that may have been a stall of the server, and what is due must be found.
+_LONGEST_SECONDS = 10.0
 
 
 class Places:
@@ -33,7 +35,7 @@ class Places:
         self._suspects = suspects
         self._known: list[store.Combination] = []
         self._heard: list[store.Combination] = []
-        self._refreshed_at = 0.0
+        self._refresh_at = 0.0
         self._turn = 0
         self._marks: dict[store.Combination, int] = {}
         self._rescan_at: dict[store.Combination, float] = {}
@@ -50,12 +52,16 @@ class Places:
                 self._known.append(place)
             self._marks.pop(place, None)
         now = boottime()
-        if not idle and now - self._refreshed_at < _REFRESH_SECONDS:
+        if now < self._refresh_at + (0.0 if idle else _REFRESH_SECONDS):
             return
         found = store.combinations(conn, suspects=self._suspects)
         self._known = [place for place in found if self._wanted(place)]
-        self._marks = {place: mark for place, mark in self._marks.items() if place in found}
-        self._refreshed_at = now
+        kept = {*found, *(place for place, at in self._rescan_at.items() if now < at)}
+        self._marks = {place: mark for place, mark in self._marks.items() if place in kept}
+        self._rescan_at = {place: at for place, at in self._rescan_at.items() if place in kept}
+        # it passes the same dead entries as a scan from the head
+        now, began_at = boottime(), now
+        self._refresh_at = now + min(_RESCAN_SHARE * (now - began_at), _LONGEST_SECONDS)
 
     def turn(self) -> list[tuple[store.Combination, int]]:
         """The combinations in this claim's order: by priority, those of one priority in turns."""
@@ -78,17 +84,15 @@ class Places:
         claim: store.Claim,
         cost_seconds: float,
     ) -> None:
-        """Move the marks to what was claimed last; an empty claim begins at the heads again."""
+        """Move the marks to what was claimed last; rescans from the heads have a pace."""
         now = boottime()
         for place, mark in asked:
             if mark == store.HEAD_US:
                 pause = max(_RESCAN_SECONDS, _RESCAN_SHARE * cost_seconds)
-                self._rescan_at[place] = now + pause
+                self._rescan_at[place] = now + min(pause, _LONGEST_SECONDS)
             reached = claim.marks.get(place)
             if reached is not None:
                 self._marks[place] = max(store.HEAD_US, reached - _BEHIND_US)
-            elif not claim.jobs:
-                self._marks.pop(place, None)
 
     def _wanted(self, place: store.Combination) -> bool:
         return place.kind in self._kinds and serves(self._queues, place.queue)

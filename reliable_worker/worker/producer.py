@@ -211,8 +211,6 @@ class Producer:
 
     def _failed(self, error: Exception) -> float:
         kind = classify(error)
-        if kind is Fault.TRANSIENT:
-            return full_jitter(_LOOK_SECONDS)
         emit("claim_failed", "warning", error=describe(error), reason=kind.value)
         if not isinstance(error, psycopg.Error | ReliableWorkerError | OSError):
             # A defect of ours, perhaps after the claim: whatever it took is given back.

@@ -28,3 +28,24 @@ def test_a_job_due_before_1970_is_claimed(
             places.claimed(asked, claim, 0.0)
             assert len(claim.jobs) == 1
             conn.execute("UPDATE jobs SET state = 'ready', lease_owner = NULL, lease_until = NULL")
+
+
+def test_an_idle_process_looks_from_the_head_no_oftener_than_it_can_afford(
+    shared: Shared, conn: psycopg.Connection
+) -> None:
+    """Somebody's old snapshot makes each look from the head read all that was done since."""
+    conn.execute("INSERT INTO jobs (idempotency_key, payload) VALUES ('one', '{}')")
+    places = Places((), ["message"], suspects=False)
+    with shared.control.use(2, "claim_timeout_seconds") as control:
+        places.refresh(control, idle=False)
+        asked = places.turn()
+        claim = store.claim(control, asked, ["a.0"], lease_seconds=6, margin_seconds=0.6)
+    places.claimed(asked, claim, cost_seconds=100.0)
+    ((_, mark),) = places.turn()
+    assert mark > store.HEAD_US
+    places.claimed([(place, mark) for place, _ in asked], store.Claim([], {}, None), 0.001)
+    assert places.turn() == [(asked[0][0], mark)]
+    places.heard([asked[0][0]])  # a notification makes it due at once
+    with shared.control.use(2, "claim_timeout_seconds") as control:
+        places.refresh(control, idle=False)
+    assert places.turn() == [(asked[0][0], store.HEAD_US)]
