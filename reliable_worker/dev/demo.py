@@ -66,30 +66,38 @@ def run(options: Options, show: Show) -> Report:
     began = boottime()
     with Interrupts() as interrupts, show, contextlib.ExitStack() as stack:
         try:
-            database = stack.enter_context(
-                demo_database.fresh(_server(options, stack, show, report))
-            )
+            server = _server(options, stack, interrupts, show, report)
+            interrupts.check()
+            database = stack.enter_context(demo_database.fresh(server))
+            interrupts.check()
             show.note("made a database of its own, with the schema")
             conn = stack.enter_context(contextlib.closing(demo_database.session(database)))
-            interrupts.hold()
             fleet = Fleet(database)
             stack.callback(fleet.close)
-            interrupts.release()
-            _Play(options, conn, fleet, show, report).acts()
-        finally:
-            # What has begun to be cleaned up is cleaned up; it takes seconds at most.
-            interrupts.hold()
+            _Play(
+                options, conn=conn, fleet=fleet, interrupts=interrupts, show=show, report=report
+            ).acts()
+        except DemoError:
+            # A Ctrl-C in the terminal also went to the binaries that start the server.
+            interrupts.check()
+            raise
     report.seconds = boottime() - began
     return report
 
 
-def _server(options: Options, stack: contextlib.ExitStack, show: Show, report: Report) -> str:
+def _server(
+    options: Options,
+    stack: contextlib.ExitStack,
+    interrupts: Interrupts,
+    show: Show,
+    report: Report,
+) -> str:
     """The connection string of the server to use."""
     if options.database is not None:
         report.server = "the one of --database"
         return options.database
     show.note("starting the embedded PostgreSQL (its first start takes a few seconds)")
-    cluster = stack.enter_context(demo_database.embedded())
+    cluster = stack.enter_context(demo_database.embedded(interrupts.check))
     report.server = f"embedded, on {cluster.host}:{cluster.port}"
     show.note(f"PostgreSQL on {cluster.host}:{cluster.port}, data in {cluster.data_directory}")
     return cluster.dsn()
@@ -99,10 +107,18 @@ class _Play:
     """One demo between its supervisor's start and end."""
 
     def __init__(
-        self, options: Options, conn: Connection, fleet: Fleet, show: Show, report: Report
+        self,
+        options: Options,
+        *,
+        conn: Connection,
+        fleet: Fleet,
+        interrupts: Interrupts,
+        show: Show,
+        report: Report,
     ) -> None:
         self._conn = conn
         self._fleet = fleet
+        self._interrupts = interrupts
         self._show = show
         self._report = report
         self._random = random.Random(options.seed)
@@ -200,6 +216,7 @@ class _Play:
     def _drain(self) -> None:
         report = self._report
         report.drain_exit, report.drain_seconds = self._fleet.drain()
+        self._interrupts.check()
         self._hear()
         self._show.note(
             f"drained by SIGTERM in {report.drain_seconds:.2f} s, exit code {report.drain_exit}"
@@ -228,6 +245,7 @@ class _Play:
         """Show how it goes until `condition` is true; False after `seconds`."""
         deadline = Deadline(seconds, "demo")
         while True:
+            self._interrupts.check()
             began = boottime()
             self._look()
             if condition():

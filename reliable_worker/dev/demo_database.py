@@ -8,7 +8,7 @@ leaves its server and its database behind: the next one uses the first and drops
 import contextlib
 import fcntl
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import IO
@@ -41,10 +41,10 @@ class DemoError(ReliableWorkerError):
 
 
 @contextmanager
-def embedded() -> Iterator[Cluster]:
+def embedded(check: Callable[[], None]) -> Iterator[Cluster]:
     """The user's embedded server, started unless it runs; stopped by the last demo that uses it.
 
-    Raises DemoError.
+    `check` is called while another demo is waited for, and may raise. Raises DemoError.
     """
     try:
         # The name has the major version, since another one could not read the data directory.
@@ -58,7 +58,12 @@ def embedded() -> Iterator[Cluster]:
     except EmbeddedError as error:
         raise DemoError(str(error)) from None
     with data.with_name(f"{data.name}.users").open("a") as users:
-        if not until(lambda: _locked(users, fcntl.LOCK_SH), LOCK_SECONDS):
+
+        def shared() -> bool:
+            check()
+            return _locked(users, fcntl.LOCK_SH)
+
+        if not until(shared, LOCK_SECONDS):
             raise DemoError(f"another demo has been stopping its server for {LOCK_SECONDS:.0f} s")
         try:
             cluster = Cluster(data)

@@ -1,5 +1,8 @@
-"""Floor 5: how a demo is interrupted: once, and never while it cleans up. Imports nothing of this
-package.
+"""Floor 5: how a demo is interrupted: where it asks, never in the middle of something. Imports
+nothing of this package.
+
+An exception out of a signal handler could come anywhere: in a connect, whose half-open session
+would then keep DROP DATABASE waiting for its authentication_timeout; in the clean-up itself.
 """
 
 import signal
@@ -11,13 +14,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Within its block the first of SIGNALS raises KeyboardInterrupt in the main thread, all
-    further ones do nothing: what follows the first is cleaning up. A signal that was ignored before
-    (nohup) stays ignored."""
+    """Within its block SIGNALS are remembered, for `check`. One that was ignored before (nohup)
+    stays ignored; after an interrupted block all are, since what follows is only the end."""
 
     def __init__(self) -> None:
-        self._asked = False
-        self._held = False
+        self.asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -28,19 +29,12 @@ class Interrupts:
 
     def __exit__(self, *error: object) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            signal.signal(number, signal.SIG_IGN if self.asked else before)
 
-    def hold(self) -> None:
-        """From now on remember a signal instead of raising."""
-        self._held = True
-
-    def release(self) -> None:
-        """Raise what was remembered, and raise at once again."""
-        self._held = False
-        if self._asked:
+    def check(self) -> None:
+        """Raise KeyboardInterrupt once a signal has come."""
+        if self.asked:
             raise KeyboardInterrupt
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
-        first, self._asked = not self._asked, True
-        if first and not self._held:
-            raise KeyboardInterrupt
+        self.asked = True

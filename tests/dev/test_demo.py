@@ -57,6 +57,7 @@ def demos(state: Path) -> Iterator[Demo]:
     finally:
         for each in started:
             each.kill_all()
+            print(f"demo {each.pid}: {''.join(each.strays)}{each.stderr()}")
         processes.send(processes.living(data_of(state)), signal.SIGKILL)
 
 
