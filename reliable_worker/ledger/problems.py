@@ -17,7 +17,7 @@ CONTENT_TYPE = "application/problem+json"
 # code → status, title. The whole table of the interface; the reference and /openapi.json show it.
 PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed_http": (400, "the request is not well-formed HTTP"),
-    "http_version_not_supported": (505, "only HTTP/1.0 and HTTP/1.1 are spoken here"),
+    "http_version_not_supported": (505, "this version of HTTP is not spoken here"),
     "uri_too_long": (414, "the target is longer than 1,024 bytes"),
     "headers_too_large": (431, "the headers exceed 16,384 bytes or 64 lines"),
     "request_timeout": (408, "the request did not arrive in time"),

@@ -25,7 +25,7 @@ Source = Literal["environment", "default"]
 
 
 def _seconds(default: float, text: str, most: float = 3600) -> Any:
-    return field(default=default, metadata={"text": text, "least": 0.001, "most": most})
+    return field(default=float(default), metadata={"text": text, "least": 0.001, "most": most})
 
 
 def _count(default: int, text: str, least: int, most: int) -> Any:
