@@ -134,7 +134,9 @@ HOLDERS = [
         "snooze",
         lambda asker, job_id: [*one(asker, job_id), DELAY_SECONDS],
         holds,
-        lambda row: given_back(row, snoozes=row["snoozes"] + 1, available_at=Within(DELAY_SECONDS)),
+        lambda row: given_back(
+            row, refunds=0, snoozes=row["snoozes"] + 1, available_at=Within(DELAY_SECONDS)
+        ),
     ),
 ]
 

@@ -2,12 +2,15 @@
 --
 -- $1 id bigint, $2 owner text, $3 fence bigint · $4 delay_seconds float8
 -- Adds the attempt to the job's history.
+-- The run went well, so the row of refunds ends: a job that asks for later day after day would
+-- otherwise add up the faults of weeks, and the fourth restart of a server would cost its attempt.
 -- One row (job_id), or none: the lease is lost.
 WITH ended AS (
     UPDATE jobs
     SET state = 'ready',
         attempts = greatest(attempts - 1, 0),
         snoozes = snoozes + 1,
+        refunds = 0,
         available_at = clock_timestamp() + $4::float8 * interval '1 second',
         lease_owner = NULL,
         lease_until = NULL
