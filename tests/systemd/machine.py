@@ -143,19 +143,20 @@ class Machine:
         wait_until(self._booted, SECONDS, f"a systemd that has booted: {self._log}")
 
     def run(
-        self, *words: str, check: bool = True, seconds: float = SECONDS
+        self, *words: str, check: bool = True, seconds: float = SECONDS, text: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in the machine, as its root, with a login's PATH."""
+        """Run a command in the machine, as its root, with a login's PATH and `text` to read."""
+        path = ":".join(
+            f"{top}/{kind}" for top in ("/usr/local", "/usr", "") for kind in ("sbin", "bin")
+        )
+        given = (f"PATH={path}", "HOME=/root", "LANG=C.UTF-8", "PGHOST=/run/postgresql")
         done = subprocess.run(
             [
                 *("nsenter", "--target", str(self._init), "--all", "env", "-i", "-C", "/"),
-                *(
-                    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                    "HOME=/root",
-                ),
-                *("LANG=C.UTF-8", "PGHOST=/run/postgresql", *words),
+                *(*given, *words),
             ],
             check=False,
+            input=text,
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -182,16 +183,7 @@ class Machine:
 
     def write(self, path: str, text: str, mode: str = "644") -> None:
         """Make a file, and its directory."""
-        subprocess.run(
-            [
-                *("nsenter", "--target", str(self._init), "--all"),
-                *("install", "-D", f"--mode={mode}", "/dev/stdin", path),
-            ],
-            input=text,
-            check=True,
-            text=True,
-            timeout=SECONDS,
-        )
+        self.run("install", "-D", f"--mode={mode}", "/dev/stdin", path, text=text)
 
     def drop_in(self, text: str, name: str = "test") -> None:
         """Settings of the worker's unit beside the unit; "" takes them away."""
@@ -202,10 +194,11 @@ class Machine:
             self.run("rm", "-f", path)
         self.systemctl("daemon-reload")
 
-    def sql(self, statement: str, database: str = "jobs") -> str:
-        """The rows of a statement, as psql prints them bare."""
-        words = ("psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", database)
-        return self.run("runuser", "-u", "postgres", "--", *words, "-c", statement).stdout.strip()
+    def sql(self, statement: str, database: str = "jobs", **variables: str) -> str:
+        """The rows of a statement, as psql prints them bare; `:'name'` quotes a variable."""
+        given = {"ON_ERROR_STOP": "1", **variables}
+        words = ("psql", "-XAtq", "-d", database, *(f"-v{k}={v}" for k, v in given.items()))
+        return self.run("runuser", "-u", "postgres", "--", *words, text=statement).stdout.strip()
 
     def journal(self, *words: str) -> str:
         return self.run("journalctl", "--no-pager", "-o", "cat", *words).stdout
