@@ -156,7 +156,6 @@ def repeat_an_effect(demo: Fleet, server: Server) -> None:
         )
 
 
-@pytest.mark.quick
 def test_the_summary_tells_what_happened(scene: Scene) -> None:
     assert scene.codes["plain"] == 0, "\n".join(scene.plain.strays) + scene.plain.stderr()
     text = "".join(scene.plain.strays)

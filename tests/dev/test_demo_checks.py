@@ -112,6 +112,7 @@ def told(conn: Connection, measured: dict[str, File]) -> list[str]:
     return [str(violation) for violation in found]
 
 
+@pytest.mark.quick
 def test_a_good_demo_breaks_nothing(demo: Connection, measured: dict[str, File]) -> None:
     assert told(demo, measured) == []
 
