@@ -21,6 +21,8 @@ _UNBORN_SECONDS = 0.5
 # Before the end, for maintenance to leave in, twice the time that takes; and for its own kill.
 _LAST_SECONDS = 1.6
 _REAP_SECONDS = 0.3
+# From a maintenance process's fork to its first contact, on a busy machine.
+_FIRST_CONTACT_SECONDS = 3.0
 # A maintenance process that died in the drain is replaced if it has this long to bury the dead.
 _REPLACE_SECONDS = 2.0
 
@@ -53,7 +55,7 @@ class Ladder:
         if self.obituaries.urgent and left > _LAST_SECONDS:
             if maintenance is None and self.needs_maintenance(now):
                 return False  # a replacement is on its way
-            if maintenance is not None and maintenance.board.contact:
+            if maintenance is not None and _may_bury(maintenance, now):
                 return False
             self._hopeless = True
         if maintenance is None:
@@ -82,6 +84,11 @@ class Ladder:
                 cause=str(Cause.DRAIN),
             )
             process.kill(Cause.DRAIN, now)
+
+
+def _may_bury(maintenance: Process, now: float) -> bool:
+    """It has reached the database, or has not had the time to."""
+    return maintenance.board.contact > 0 or now - maintenance.born_at < _FIRST_CONTACT_SECONDS
 
 
 def _unborn(process: Process) -> bool:
