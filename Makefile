@@ -15,6 +15,8 @@
 .PHONY: .venv demo test lint bench docs help
 
 BIN := .venv/bin
+# Most tests wait for something most of the time: a few side by side, a server each.
+JOBS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # A DSN of the surroundings is never the tests' or the demo's business.
 unexport DATABASE_URL
@@ -36,7 +38,7 @@ demo: .venv/.installed
 	$(BIN)/reliable-worker demo $(DEMO_PATH)
 
 test: .venv/.installed
-	$(BIN)/python -m pytest $(if $(QUICK),-m quick) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(if $(QUICK),-m quick) $(ARGS)
 
 bench: .venv/.installed
 	$(BIN)/python -m bench $(ARGS)
