@@ -8,16 +8,19 @@ from reliable_worker.cli import options, output
 from reliable_worker.cli.session import open_session
 from reliable_worker.enqueue.app import load_app
 from reliable_worker.postgres.doctor import examine
+from reliable_worker.postgres.doctor_live import FIXES
 
 DESCRIPTION = """Check the way to the database, its schema, the budgets, connections and privileges.
 
-Nothing is changed. With --app it also tells which waiting jobs have no handler. Ends with 0 when
-a worker can run, warnings or not; 1 when something must be mended; 3 when the database cannot be
+Also: notifications, clocks, what keeps vacuum from its work, the claim's plan, jobs that nobody
+handles or takes back, the unit's stop time. Nothing is changed without --fix. Ends with 0 when a
+worker can run, warnings or not; 1 when something must be mended; 3 when the database cannot be
 reached; 4 when the schema does not fit.
 """
 EXAMPLES = """examples:
   reliable-worker doctor
   reliable-worker doctor --app shop.jobs:app --workers 16 --processes 4
+  reliable-worker doctor --fix
   reliable-worker doctor --json
 """
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -26,6 +29,9 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Define the verb's arguments."""
     parser = subparsers.add_parser("doctor", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument(
+        "--fix", action="store_true", help="do what is safe: VACUUM, ANALYZE, autovacuum, chmod"
+    )
     options.add_json(parser)
     options.add_settings(parser, queues=True, listed=True)
 
@@ -37,6 +43,11 @@ def run(args: argparse.Namespace) -> int:
     conn = open_session(settings)
     try:
         findings = list(examine(conn, settings, kinds))
+        fixes = dict.fromkeys(found.fix for found in findings if found.fix) if args.fix else {}
+        for name in fixes:
+            FIXES[name](conn, settings)
+        if fixes:
+            findings = list(examine(conn, settings, kinds))
     finally:
         conn.close()
     if args.json:
@@ -46,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
         for finding in findings:
             level = output.paint(finding.level.ljust(4), _COLOURS[finding.level])
             print(f"{level}  {finding.check.ljust(width)}  {output.text(finding.text)}")
+            if finding.remedy:
+                print(f"{' ' * (width + 6)}  → {output.text(finding.remedy)}")
+        for name in fixes:
+            print(f"fixed: {name}")
     failed = {finding.check for finding in findings if finding.level == "fail"}
     if "schema" in failed:
         return 4

@@ -105,15 +105,6 @@ class ServerFacts:
     database_limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Ready jobs of one kind in one queue."""
-
-    kind: str
-    queue: str
-    count: int
-
-
 def insert(conn: AnyConnection, row: NewRow, max_payload_bytes: int) -> Inserted:
     """One job, unless its key is taken or its payload too large."""
     params = (
@@ -197,11 +188,6 @@ def count_connections(conn: AnyConnection) -> tuple[int, int]:
 def missing_privileges(conn: AnyConnection) -> list[tuple[str, str]]:
     """(table, privilege) of what the worker needs and this account has not."""
     return [(table, privilege) for table, privilege in every(conn, "doctor_privileges")]
-
-
-def waiting_kinds(conn: AnyConnection) -> list[Waiting]:
-    """Ready jobs by kind and queue."""
-    return [Waiting(*row) for row in every(conn, "doctor_waiting")]
 
 
 def _run(conn: AnyConnection, name: str, params: Sequence[object] = ()) -> psycopg.Cursor[TupleRow]:

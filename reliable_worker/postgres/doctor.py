@@ -1,8 +1,9 @@
 """What keeps, or may come to keep, a worker from working: the checks of `doctor`.
 
-Floor 1; imports `catalog`, `marks`, `migrate`, `database` and settings. Every check is a function
-that looks and returns findings; nothing here changes anything. Each finding that is not "ok" ends
-in its mend.
+Floor 1; imports `catalog`, `marks`, `migrate`, `database`, its two siblings and settings. Every
+check is a function that looks and returns findings; nothing here changes anything. Each finding
+that is not "ok" comes with its remedy. This module asks about the way to the database and the
+set-up; `doctor_live` about what goes on in it, `doctor_unit` about the service's unit.
 """
 
 from __future__ import annotations
@@ -11,15 +12,12 @@ import ipaddress
 import os
 import stat
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Literal
 
-from reliable_worker.postgres import catalog, marks, migrate
-from reliable_worker.postgres.catalog import ServerFacts, Waiting
+from reliable_worker.postgres import catalog, doctor_live, doctor_unit, marks, migrate
+from reliable_worker.postgres.catalog import ServerFacts
 from reliable_worker.postgres.database import Connection
+from reliable_worker.postgres.findings import Finding
 from reliable_worker.settings import Settings
-
-Level = Literal["ok", "warn", "fail"]
 
 OLDEST_SERVER = 140_000  # server_version_num of PostgreSQL 14
 # A worker process holds, besides one connection per thread, one for claims and renewals and one
@@ -27,15 +25,6 @@ OLDEST_SERVER = 140_000  # server_version_num of PostgreSQL 14
 _PER_PROCESS = 2
 _MAINTENANCE = 2
 _QUARANTINE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: its name, how it stands, and a sentence."""
-
-    check: str
-    level: Level
-    text: str
 
 
 def examine(
@@ -55,12 +44,15 @@ def examine(
     schema = check_schema(conn)
     yield from schema
     yield check_budgets(settings)
+    yield from doctor_unit.check_unit(settings)
     yield check_connections(facts, catalog.count_connections(conn), settings)
     if any(finding.level == "fail" for finding in schema):
         return  # what follows reads the tables
-    yield from check_privileges(catalog.missing_privileges(conn), facts.account)
-    if kinds is not None:
-        yield from check_kinds(catalog.waiting_kinds(conn), kinds, settings.queues)
+    privileges = check_privileges(catalog.missing_privileges(conn), facts.account)
+    yield from privileges
+    if any(finding.level == "fail" for finding in privileges):
+        return  # as does this
+    yield from doctor_live.examine(conn, settings, kinds)
 
 
 def check_server(facts: ServerFacts) -> Finding:
@@ -68,9 +60,9 @@ def check_server(facts: ServerFacts) -> Finding:
     major = facts.version // 10_000
     where = f"PostgreSQL {major}, database {facts.database}, as {facts.account}"
     if facts.version < OLDEST_SERVER:
-        return Finding("reach", "fail", f"{where}: upgrade it to 14 or later")
+        return Finding("reach", "fail", where, "upgrade it to 14 or later")
     if facts.recovery:
-        return Finding("reach", "fail", f"{where}: a standby; name the primary in DATABASE_URL")
+        return Finding("reach", "fail", f"{where}: a standby", "name the primary in DATABASE_URL")
     return Finding("reach", "ok", where)
 
 
@@ -81,15 +73,18 @@ def check_pooler(own_pid: int, facts: ServerFacts, settings: Settings) -> Iterab
         yield Finding(
             "pooler",
             "warn",
-            "a pooler stands between, and one that pools transactions loses LISTEN and session"
-            " settings: point DATABASE_URL at the server itself, or pool sessions",
+            "a pooler stands between; one that pools transactions loses LISTEN, so that idle"
+            f" workers notice new jobs by their poll only ({settings.poll_seconds:g} s), and"
+            " session settings",
+            "point DATABASE_URL at the server itself, or pool sessions",
         )
     if facts.statement_timeout_ms != wanted_ms:
         yield Finding(
             "session",
             "warn",
             f"statement_timeout is {facts.statement_timeout_ms} ms, not the {wanted_ms} ms asked"
-            f" for: a pooler dropped it; ALTER ROLE {facts.account} SET the timeouts instead",
+            " for: a pooler dropped it",
+            f"as a superuser: ALTER ROLE {facts.account} SET the timeouts instead",
         )
 
 
@@ -102,8 +97,8 @@ def check_tls(host: str, sslmode: str) -> Finding:
     return Finding(
         "tls",
         "warn",
-        f"sslmode is {sslmode}: whoever stands between can read or replace the server; add"
-        " sslmode=verify-full (and sslrootcert) to DATABASE_URL",
+        f"sslmode is {sslmode}: whoever stands between can read or replace the server",
+        "add sslmode=verify-full (and sslrootcert) to DATABASE_URL",
     )
 
 
@@ -115,7 +110,9 @@ def check_files(settings: Settings) -> Iterable[Finding]:
             yield Finding(
                 "secrets",
                 "warn",
-                f"everybody may use {settings.password_file} (mode {mode:04o}): chmod o= it",
+                f"everybody may use {settings.password_file} (mode {mode:04o})",
+                f"chmod o= {settings.password_file}",
+                fix="password_file",
             )
 
 
@@ -123,9 +120,14 @@ def check_schema(conn: Connection) -> list[Finding]:
     """Whether this code works with the schema, and what is odd about it although it does."""
     found = marks.status(conn)
     if found.problem:
-        return [Finding("schema", "fail", found.problem)]
-    odd = [Finding("schema", "warn", text) for text in migrate.verify(conn)]
-    return odd or [Finding("schema", "ok", f"version {found.version}")]
+        text, _, remedy = found.problem.rpartition(": ")
+        return [Finding("schema", "fail", text or remedy, remedy)]
+    odd = []
+    for text in migrate.verify(conn):
+        what, _, remedy = text.partition(": ")
+        check = "indexes" if text.startswith("index ") else "schema"
+        odd.append(Finding(check, "warn", what, remedy or "reliable-worker migrate status"))
+    return odd or [Finding("schema", "ok", f"version {found.version}, its indexes valid")]
 
 
 def check_budgets(settings: Settings) -> Finding:
@@ -164,8 +166,8 @@ def check_connections(
         return Finding(
             "connections",
             "fail",
-            f"a supervisor needs up to {needed}, {name} is {limit}: raise it, or lower WORKERS"
-            " and PROCESSES",
+            f"a supervisor needs up to {needed}, {name} is {limit}",
+            "raise it, or lower WORKERS and PROCESSES",
         )
     others = connected[0] - connected[1]
     free = facts.max_connections - facts.reserved - others
@@ -173,8 +175,8 @@ def check_connections(
         return Finding(
             "connections",
             "warn",
-            f"a supervisor needs up to {needed}, and others leave {free} now: raise"
-            " max_connections, or lower WORKERS and PROCESSES",
+            f"a supervisor needs up to {needed}, and others leave {free} now",
+            "raise max_connections, or lower WORKERS and PROCESSES",
         )
     return Finding("connections", "ok", f"a supervisor needs up to {needed}; {name}: {limit}")
 
@@ -184,25 +186,14 @@ def check_privileges(missing: Collection[tuple[str, str]], account: str) -> list
     if not missing:
         return [Finding("privileges", "ok", f"{account} may do what the worker does")]
     return [
-        Finding("privileges", "fail", f"{account} lacks {privilege} on table {table}: grant it")
+        Finding(
+            "privileges",
+            "fail",
+            f"{account} lacks {privilege} on {table}",
+            f"as its owner: GRANT {privilege} ON {table} TO {account}",
+        )
         for table, privilege in missing
     ]
-
-
-def check_kinds(
-    waiting: Collection[Waiting], kinds: Collection[str], queues: Collection[str]
-) -> list[Finding]:
-    """Whether jobs wait that this application with these queues will never take."""
-    found = []
-    for entry in waiting:
-        jobs = f"{entry.count} ready job{'s' if entry.count > 1 else ''} of kind {entry.kind!r}"
-        if entry.kind not in kinds:
-            text = f"{jobs} in queue {entry.queue!r} wait for a handler: deploy one"
-            found.append(Finding("kinds", "warn", text))
-        elif queues and entry.queue not in queues:
-            text = f"{jobs} wait in queue {entry.queue!r}, which is not served: add --queue"
-            found.append(Finding("kinds", "warn", text))
-    return found or [Finding("kinds", "ok", "every waiting job has a handler")]
 
 
 def _is_local(host: str) -> bool:

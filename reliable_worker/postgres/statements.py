@@ -19,6 +19,9 @@ from psycopg.rows import TupleRow
 from reliable_worker.jobs.deadline import boottime
 from reliable_worker.jobs.events import emit
 
+# Before the statement as it stands: what is explained is what is run.
+_EXPLAIN = b"EXPLAIN (FORMAT JSON) "
+
 
 @cache
 def text(name: str) -> bytes:
@@ -44,3 +47,11 @@ def run(
         took = boottime() - sent_at
         lane = getattr(conn, "lane", "other")
         emit("query_done", "debug", statement=name, lane=lane, duration_seconds=took)
+
+
+def plan(conn: psycopg.Connection[Any], name: str, params: Sequence[object]) -> Any:
+    """How the server would carry a statement out with these parameters, as EXPLAIN's JSON."""
+    explained = _EXPLAIN + text(name)
+    row = RawCursor[TupleRow](conn).execute(explained, params).fetchone()
+    assert row is not None
+    return row[0][0]["Plan"]

@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -34,12 +35,18 @@ def levels(done: Done) -> dict[str, str]:
     return {finding["check"]: finding["level"] for finding in done.json}
 
 
+def found(db: Cli, check: str, *words: str) -> list[dict[str, Any]]:
+    return [each for each in db("doctor", "--json", *words).json if each["check"] == check]
+
+
 @pytest.mark.quick
 def test_a_good_database_is_all_ok(db: Cli) -> None:
     done = db("doctor", "--json")
     assert done.code == 0
-    names = {"reach", "tls", "schema", "budgets", "connections", "privileges"}
+    names = {"reach", "tls", "schema", "budgets", "connections", "privileges", "notify", "clock"}
+    names |= {"pinned", "vacuum", "plan", "kinds", "paused", "stuck"}
     assert levels(done) == dict.fromkeys(names, "ok")
+    assert {finding["remedy"] for finding in done.json} == {""}
     text = db("doctor").out
     assert text.startswith("ok    reach        PostgreSQL ")
     assert "\x1b" not in text
@@ -73,13 +80,26 @@ def test_kinds_and_queues_nobody_serves_are_found(
         " ('3', '{}', 'message', 'default'), ('4', '{}', 'message', 'slow')"
     )
     done = db(*words, "--queue", "default")
-    texts = [finding["text"] for finding in done.json if finding["check"] == "kinds"]
+    texts = [(f["text"], f["remedy"]) for f in done.json if f["check"] == "kinds"]
+    deploy = "deploy an application that has one (--app)"
     assert texts == [
-        "1 ready job of kind 'message' wait in queue 'slow', which is not served: add --queue",
-        "2 ready jobs of kind 'strange' in queue 'default' wait for a handler: deploy one",
+        (
+            "1 ready job of kind 'message' in queue 'slow' wait: no worker serves that queue",
+            "add --queue slow",
+        ),
+        ("2 ready jobs of kind 'strange' in queue 'default' wait for a handler", deploy),
     ]
     assert done.code == 0
-    assert "kinds" not in levels(db("doctor", "--json"))
+    # without an application, what live workers say counts
+    (*_, last) = found(db, "kinds")
+    assert (last["text"].endswith("wait: no worker is alive"), last["level"]) == (True, "warn")
+    conn.execute(
+        "INSERT INTO worker_processes (boot, host, pid, role, slots, kinds, queues)"
+        " VALUES ('b', 'h', 1, 'worker', 1, '{message}', '{}')"
+    )
+    (only,) = found(db, "kinds")
+    assert only["text"] == "2 ready jobs of kind 'strange' in queue 'default' wait for a handler"
+    assert only["remedy"] == deploy
 
 
 def test_a_missing_privilege_is_exit_1(cli: Cli, dsn: str, conn: Connection) -> None:
@@ -87,12 +107,22 @@ def test_a_missing_privilege_is_exit_1(cli: Cli, dsn: str, conn: Connection) -> 
     conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'pw'")
     try:
         conn.execute(f"GRANT SELECT, INSERT ON jobs, processed_messages TO {role}")
-        conn.execute(f"GRANT SELECT ON reliable_worker_migrations TO {role}")
+        conn.execute(f"GRANT SELECT ON reliable_worker_migrations, paused_queues TO {role}")
+        conn.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON queues, job_attempts, operator_actions,"
+            f" worker_processes TO {role}"
+        )
         url = f"postgresql://{role}:pw@{conn.info.host}:{conn.info.port}/{conn.info.dbname}"
         done = cli("doctor", "--json", env={"DATABASE_URL": url})
         assert done.code == 1
-        texts = [finding["text"] for finding in done.json if finding["level"] == "fail"]
-        assert texts == [f"{role} lacks UPDATE on table jobs: grant it"]
+        texts = [(f["text"], f["remedy"]) for f in done.json if f["level"] == "fail"]
+        assert texts == [
+            (
+                f"{role} lacks {privilege} on jobs",
+                f"as its owner: GRANT {privilege} ON jobs TO {role}",
+            )
+            for privilege in ("UPDATE", "DELETE")
+        ]
     finally:
         conn.execute(f"DROP OWNED BY {role}")
         conn.execute(f"DROP ROLE {role}")
@@ -143,16 +173,24 @@ def test_old_servers_standbys_poolers_and_dropped_settings_are_found() -> None:
     assert [doctor.check_server(f).level for f in (FACTS, old, standby)] == ["ok", "fail", "fail"]
     assert list(doctor.check_pooler(17, FACTS, settings)) == []
     pooled = dataclasses.replace(FACTS, statement_timeout_ms=0)
-    found = {finding.check: finding.level for finding in doctor.check_pooler(18, pooled, settings)}
-    assert found == {"pooler": "warn", "session": "warn"}
+    by_check = {one.check: one for one in doctor.check_pooler(18, pooled, settings)}
+    assert {one.level for one in by_check.values()} == {"warn"}
+    assert "loses LISTEN" in by_check["pooler"].text
+    assert (
+        by_check["session"].remedy == "as a superuser: ALTER ROLE worker SET the timeouts instead"
+    )
 
 
-def test_a_password_file_for_everybody_is_a_warning(dsn: str, tmp_path: Path) -> None:
+def test_a_password_file_for_everybody_is_a_warning(cli: Cli, dsn: str, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("pw")
     settings = make_settings(dsn, password_file=file)
     file.chmod(0o640)
     assert list(doctor.check_files(settings)) == []
     file.chmod(0o644)
-    (found,) = doctor.check_files(settings)
-    assert (found.level, "chmod o=" in found.text) == ("warn", True)
+    (one,) = doctor.check_files(settings)
+    assert (one.level, one.remedy) == ("warn", f"chmod o= {file}")
+    env = {"DATABASE_URL": dsn, "RELIABLE_WORKER_PASSWORD_FILE": str(file)}
+    file.write_text(urlsplit(dsn).password or "")
+    assert "fixed: password_file" in cli("doctor", "--fix", env=env).out
+    assert file.stat().st_mode & 0o777 == 0o640

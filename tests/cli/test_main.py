@@ -60,7 +60,7 @@ def test_every_setting_is_a_flag_but_the_url(cli: Cli) -> None:
         (("confg",), "there is no verb 'confg': did you mean config?"),
         (("\x1b[31m\n",), "there is no verb '\\x1b[31m\\n'"),
         (("x" * 10_000,), "there is no verb"),
-        (("jobs",), "list|show|retry"),
+        (("jobs",), "list|show|explain|retry"),
         (("jobs", "sho"), "invalid choice"),
         (("jobs", "show", "-5"), "see reliable-worker jobs show --help"),
         (("jobs", "show", "9" * 30), "not the id of a job"),

@@ -15,6 +15,7 @@ WALL_CLOCKS = re.compile(
 STAMPS = {
     "reliable_worker/jobs/events.py": "an event's wall clock stamps its log line",
     "reliable_worker/logs/__init__.py": "as does the line that says how many were dropped",
+    "reliable_worker/postgres/doctor_live.py": "tells how far it is from the database's",
     "reliable_worker/logs/line.py": "which writes the stamp as a date",
 }
 
