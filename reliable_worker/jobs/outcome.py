@@ -103,17 +103,17 @@ def decide(job: ClaimedJob, ending: Ending, policy: Policy) -> Outcome:
         return _refund(job, "no contact with the database for a lease", policy, "deadline")
     if error is None:
         return Complete()
-    if isinstance(error, Draining):
-        if ending.stop == "orphaned":
-            return _refund(job, "the supervisor died", policy, "orphaned")
-        if ending.stop == "drain":
-            return Release()
     if isinstance(error, Snooze):
         if job.snoozes >= policy.max_snoozes:
             return _fail(job, f"snoozed more than {policy.max_snoozes} times in a row", policy)
         return SnoozeUntil(max(0.0, error.seconds))
     if isinstance(error, Discard):
         return Bury(ending.text, "discarded")
+    if isinstance(lease.cancellation.reason, Draining) and not isinstance(error, Retry):
+        # whatever the handler made of its cancellation: it was interrupted, not given its chance
+        if ending.stop == "orphaned":
+            return _refund(job, "the supervisor died", policy, "orphaned")
+        return Release()
     if ending.infrastructure:
         return _refund(job, ending.text, policy, "fault")
     if isinstance(error, Retry):

@@ -17,7 +17,7 @@ from reliable_worker.jobs.errors import ReliableWorkerError
 from reliable_worker.jobs.lease import Lease
 from reliable_worker.jobs.retry import full_jitter
 from reliable_worker.postgres import store
-from reliable_worker.postgres.database import connect
+from reliable_worker.postgres.database import Fault, classify, connect
 from reliable_worker.process import Stop
 from reliable_worker.worker.shared import Shared
 
@@ -49,7 +49,8 @@ def resolve(shared: Shared, lease: Lease, backend: store.Backend | None) -> Answ
         try:
             return _read(shared, lease, backend)
         except (psycopg.Error, ReliableWorkerError, OSError) as error:
-            if getattr(error, "sqlstate", None) == _LOCKED:
+            if classify(error) is not Fault.INFRASTRUCTURE:
+                # the row is locked, or this role may not ask: waiting longer helps neither
                 locked = locked or Deadline(settings.lease_seconds, "lease_seconds")
             if shared.stop >= Stop.DRAIN:
                 seconds = settings.release_timeout_seconds

@@ -67,16 +67,30 @@ def test_the_reason_of_a_failure_is_named(error: BaseException, reason: str) -> 
 
 
 def test_a_drain_releases_without_backoff_and_an_orphan_is_refunded() -> None:
-    error = Draining("stop")
-    assert o.decide(make_job(), ending(error, stop="drain"), POLICY) == o.Release()
-    assert o.decide(make_job(), ending(error, stop="orphaned"), POLICY) == o.Refund(1.0, "orphaned")
+    for error in (Draining("stop"), RuntimeError("made of it by the handler")):
+        job = make_job()
+        job.lease.drain()
+        assert o.decide(job, ending(error, stop="drain"), POLICY) == o.Release()
+        assert o.decide(job, ending(error, stop="orphaned"), POLICY) == o.Refund(1.0, "orphaned")
     # raised by a handler of its own accord it is a failure like any other
-    assert isinstance(o.decide(make_job(), ending(error), POLICY), o.RetryLater)
+    assert isinstance(o.decide(make_job(), ending(Draining("mine")), POLICY), o.RetryLater)
+
+
+def test_what_a_handler_decides_in_a_drain_is_done() -> None:
+    for error, expected in (
+        (Discard("no use"), o.Bury("no use", "discarded")),
+        (Snooze(5), o.SnoozeUntil(5)),
+    ):
+        job = make_job()
+        job.lease.drain()
+        assert o.decide(job, ending(error, stop="drain"), POLICY) == expected
 
 
 def test_the_last_attempt_is_released_and_refunded_all_the_same() -> None:
     job = make_job(attempt=1, max_attempts=1)
+    job.lease.drain()
     assert o.decide(job, ending(Draining("stop"), stop="drain"), POLICY) == o.Release()
+    job = make_job(attempt=1, max_attempts=1)
     decided = o.decide(job, ending(OSError("gone"), infrastructure=True), POLICY)
     assert isinstance(decided, o.Refund)
 
