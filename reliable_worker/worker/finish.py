@@ -37,6 +37,9 @@ BACKLOG_JOBS = 2 * GROUP_JOBS
 _LOOK_SECONDS = 0.2
 # After a fault of the infrastructure; jittered.
 _PAUSE_SECONDS = 0.5
+# So often a write is tried that the server refuses, half a second apart at most: long enough for an
+# operator's mistake that is mended at once.
+REFUSALS = 20
 # A kind whose effects met a deadlock or a lock timeout keeps the others of its group waiting:
 # it finishes by itself for a while.
 ALONE_SECONDS = 10.0
@@ -52,6 +55,7 @@ class Finished:
     duration_seconds: float = 0.0
     interruptions: int = 0  # infrastructure faults after its transaction had begun
     uncertain: bool = False  # an earlier try may have been written
+    refusals: int = 0  # how often the server refused to write it
     alone: bool = False  # not in a group: it failed there, or its row was locked
     facts: dict[str, object] = field(init=False)
     handed_at: float = field(default_factory=boottime)
@@ -141,6 +145,19 @@ class Finisher:
             until = None
         return until is None
 
+    def _refused(self, item: Finished) -> bool:
+        """The server refuses this write (a privilege, a trigger of the user's): given up at last.
+
+        Its lease then runs out and the job is tried again, charged: it cannot be finished as it is.
+        """
+        item.alone = True  # whether it is this one's own trouble shows only alone
+        item.refusals += 1
+        if item.refusals < REFUSALS:
+            return False
+        self.shared.book.drop(item.job.lease)
+        emit("job_abandoned", "error", reason="refused", **item.facts)
+        return True
+
     def _write(self, batch: list[Finished]) -> None:
         """Write; what the infrastructure kept from being written goes back to the queue."""
         try:
@@ -152,13 +169,15 @@ class Finisher:
         except (psycopg.Error, PoolTimeout, ReliableWorkerError, OSError) as error:
             batch = [item for item in batch if item.job.lease.state is not LeaseState.ENDED]
             kind = classify(error)
-            # A row that somebody holds is one job's trouble: the process goes on.
-            self.troubled = kind is not Fault.TRANSIENT
+            # A row that is locked or refused is one job's trouble: the process goes on.
+            self.troubled = kind is Fault.INFRASTRUCTURE
             emit("failure_update_failed", "warning", error=describe(error), count=len(batch))
             if kind is Fault.INFRASTRUCTURE:
                 self._items.extendleft(reversed(batch))
+            elif kind is Fault.TRANSIENT:
+                self._items.extend(batch)
             else:
-                self._items.extend(batch)  # locked or refused: the others do not wait for it
+                self._items.extend(item for item in batch if not self._refused(item))
             self._wake.clear()
             self._wake.wait(full_jitter(_PAUSE_SECONDS))
             return

@@ -231,3 +231,21 @@ def test_a_row_that_stays_locked_keeps_nobody_else_waiting(
         assert not shared.finisher.troubled
     wait_until(lambda: not shared.finisher.backlog, 20, "the locked one completed")
     assert states(conn)[locked.id] == "succeeded"
+
+
+def test_a_write_the_server_refuses_is_given_up_and_holds_nobody_up(
+    shared: Shared, claimed: Claim, conn: psycopg.Connection, log: list[Event]
+) -> None:
+    good, refused = claimed(2)
+    conn.execute(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF new.id = {refused.id} THEN RAISE EXCEPTION 'refused' USING errcode = '23514'; END IF;"
+        " RETURN new; END $$"
+    )
+    conn.execute("CREATE TRIGGER no BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION no()")
+    finish(shared, [complete(refused), complete(good)])
+    assert states(conn) == {good.id: "succeeded", refused.id: "running"}
+    assert not shared.finisher.troubled
+    (given_up,) = [event for event in log if event.name == "job_abandoned"]
+    assert given_up.fields["reason"] == "refused"
+    assert len(shared.book) == 0
