@@ -27,6 +27,7 @@ VERBS = {
     "jobs": "look at jobs, ask why they wait, retry, cancel, discard them",
     "queues": "look at the queues, pause and resume them",
     "doctor": "check database, schema, budgets and connections",
+    "top": "watch queues, rates, slots and running jobs",
     "config": "show every setting and where its value comes from",
 }
 INTERRUPTED = 130  # what shells report for a command ended by Ctrl-C

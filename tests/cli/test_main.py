@@ -15,7 +15,7 @@ import pytest
 from reliable_worker.cli import failures
 from tests.cli.conftest import Cli
 
-VERBS = ("enqueue", "jobs", "queues", "doctor", "config")
+VERBS = ("enqueue", "jobs", "queues", "doctor", "top", "config")
 READING = (("jobs", "list"), ("queues", "list"), ("enqueue", "message"), ("doctor",))
 SECRET = "s3cret-canary"
 
