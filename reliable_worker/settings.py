@@ -50,6 +50,7 @@ _SHRINKING = {
     "finish_timeout_seconds": _FLOOR_SECONDS,
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_CHOICES = {"log_level": LOG_LEVELS, "log_format": ("json", "text")}
 SECRET = frozenset({"database_url"})
 NAME_BYTES = 128  # the table's limit for a queue and a kind
 
@@ -130,6 +131,7 @@ class Settings:
     max_payload_bytes: int = _number(1048576, "largest payload; may only be lowered", 2, 1048576)
     prefetch: int = _number(0, "jobs a process may claim beyond its free slots", 0, 10_000)
     log_level: str = _text("info", "debug, info, warning or error")
+    log_format: str = _text("json", "json, or text: coloured on a terminal")
 
     # Where each value came from, for `config`; two equal configurations may differ in it.
     sources: Mapping[str, Source] = field(default_factory=dict, repr=False, compare=False)
@@ -299,17 +301,16 @@ def _parse(name: str, raw: object, where: str) -> Any:
         return _parse_queues(raw, where)
     if not isinstance(raw, str) or not raw or not _clean(raw):
         raise SettingsError(f"{where} must be a text without NUL in UTF-8: quote it, or unset it")
-    if name == "log_level" and raw not in LOG_LEVELS:
-        raise SettingsError(f"{where} is {_show(raw)}: set it to one of {', '.join(LOG_LEVELS)}")
+    if raw not in _CHOICES.get(name, (raw,)):
+        raise SettingsError(f"{where} is {_show(raw)}: use one of {', '.join(_CHOICES[name])}")
     if name == "app" and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.\w+)*", raw):
         raise SettingsError(f"{where} is {_show(raw)}: set it to module:attribute, like shop:app")
     if name == "metrics_address":
         try:
             split_address(raw)
         except ValueError:
-            raise SettingsError(
-                f"{where} is {_show(raw)}: set it to HOST:PORT, like 127.0.0.1:9464"
-            ) from None
+            mend = "set it to HOST:PORT, like 127.0.0.1:9464"
+            raise SettingsError(f"{where} is {_show(raw)}: {mend}") from None
     return raw
 
 

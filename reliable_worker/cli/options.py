@@ -99,5 +99,6 @@ def _metavar(name: str) -> str:
         "password_file": "FILE",
         "metrics_address": "HOST:PORT",
         "log_level": "LEVEL",
+        "log_format": "FORMAT",
         "max_payload_bytes": "BYTES",
     }.get(name, "N")

@@ -101,7 +101,7 @@ def _run(
         settings = read()
     except (SettingsError, failpoints.FailpointRefused) as error:
         return _refuse(str(error), 2)
-    logs.start(settings.log_level)
+    logs.start(settings.log_level, settings.log_format)
     supervisor = Supervisor(
         settings,
         mains,

@@ -1,4 +1,4 @@
-"""The log: every event as one JSON object per line on stdout, and nothing else there.
+"""The log: every event as one JSON object (or text) a line on stdout, and nothing else there.
 
 Floor 0; imports `jobs`. In the parent, in this order:
 
@@ -9,11 +9,13 @@ Floor 0; imports `jobs`. In the parent, in this order:
     logs.close(0.5)            # before exit
 
 and in a forked child `logs.start_child()` after `events.clear()`, `logs.close()` before it leaves.
-A process that stops reading our stdout costs log lines, counted, and nothing else.
+A process that stops reading our stdout costs log lines, counted, and nothing else. Where stdout is
+the journal's, each line goes there with its fields.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import sys
@@ -22,9 +24,17 @@ import time
 from reliable_worker.jobs import events
 from reliable_worker.jobs.events import Event
 from reliable_worker.logs import capture
-from reliable_worker.logs.line import LineFormatter
+from reliable_worker.logs.formats import (
+    Shape,
+    as_coloured_text,
+    as_json,
+    as_text,
+    for_journal,
+)
+from reliable_worker.logs.line import ALLOWED, LineFormatter
 from reliable_worker.logs.outlet import Outlet
 from reliable_worker.logs.outlet import take_stdout as _take_stdout
+from reliable_worker.logs.repeats import Repeats
 from reliable_worker.logs.sink import Sink
 
 # As in `logging`, which names the same levels.
@@ -34,6 +44,7 @@ _outlet: Outlet | None = None
 _sink: Sink | None = None
 _threshold = LEVELS["info"]
 _formatter = LineFormatter()
+_repeats = Repeats()
 _watched: selectors.BaseSelector | None = None
 
 
@@ -45,16 +56,17 @@ def take_stdout() -> None:
         _sink = Sink(_outlet, _notice)
 
 
-def start(level: str = "info") -> None:
+def start(level: str = "info", shape: str = "json") -> None:
     """Write events, `logging` records, warnings and lost exceptions from now on.
 
-    Levels: debug, info, warning, error; KeyError for another.
+    Levels: debug, info, warning, error; shapes: json, text. KeyError for another level.
     """
-    global _threshold
+    global _threshold, _formatter
     _threshold = LEVELS[level]
     take_stdout()
+    _formatter = LineFormatter(_shape(shape))
     events.subscribe(_on_event)
-    capture.install(_put, _threshold)
+    capture.install(_put, _threshold, _formatter, _admit)
 
 
 def start_child() -> None:
@@ -67,6 +79,7 @@ def start_child() -> None:
 def pump() -> None:
     """Write what goes without waiting (the parent's loop; harmless elsewhere)."""
     if _sink is not None:
+        _tell_repeats(time.monotonic())
         _sink.pump()
 
 
@@ -96,13 +109,48 @@ def watch(selector: selectors.BaseSelector) -> None:
 def close(seconds: float = 0.5) -> None:
     """Write what is left, for at most so long."""
     if _sink is not None:
+        _tell_repeats(math.inf)
         _sink.close(seconds)
 
 
 def _on_event(event: Event) -> None:
     # logs_dropped is for the meters; its line is the sink's notice, once lines go out again.
-    if LEVELS.get(event.level, 20) >= _threshold and event.name != "logs_dropped":
+    severity = LEVELS.get(event.level, 20)
+    if severity < _threshold or event.name == "logs_dropped":
+        return
+    about_a_job = "job_id" in event.fields
+    if severity < LEVELS["warning"] or about_a_job or _admit(event.name, event.level, _said(event)):
         _put(_formatter.event(event))
+
+
+def _said(event: Event) -> str:
+    """What tells a repetition from another line: every field that is written."""
+    return repr(sorted((k, str(v)) for k, v in event.fields.items() if k in ALLOWED))
+
+
+def _admit(name: str, level: str, text: str) -> bool:
+    now = time.monotonic()
+    _tell_repeats(now)
+    return _repeats.admit(name, level, text, now)
+
+
+def _tell_repeats(now: float) -> None:
+    for one in _repeats.ended(now):
+        fields = {"of": one.name, "message": one.text, "count": one.count}
+        _put(_formatter.event(Event("repeated", one.level, time.time(), fields)))
+
+
+def _shape(name: str) -> Shape:
+    shape = as_json
+    if name == "text":
+        colours = (
+            _outlet is not None
+            and _outlet.is_terminal
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+        )
+        shape = as_coloured_text if colours else as_text
+    return for_journal(shape) if _outlet is not None and _outlet.is_journal else shape
 
 
 def _put(text: str) -> None:
@@ -121,8 +169,9 @@ def _bytes(text: str) -> bytes:
 
 def _after_fork() -> None:
     """A child writes its own lines only: its parent's unwritten ones are still the parent's."""
-    global _sink, _watched
+    global _sink, _watched, _repeats
     _watched = None
+    _repeats = Repeats()
     if _outlet is not None:
         _sink = Sink(_outlet, _notice)
 

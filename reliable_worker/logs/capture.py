@@ -17,16 +17,20 @@ from types import TracebackType
 from typing import TextIO
 
 from reliable_worker.jobs.events import emit
+from reliable_worker.logs.about import ABOUT
 from reliable_worker.logs.line import LineFormatter
+
+Admit = Callable[[str, str, str], bool]
 
 
 class RecordHandler(logging.Handler):
     """Hands every record's line to `put`, without a lock: a forked child inherits none in use."""
 
-    def __init__(self, put: Callable[[str], None]) -> None:
+    def __init__(self, put: Callable[[str], None], formatter: LineFormatter, admit: Admit) -> None:
         super().__init__()
         self._put = put
-        self.setFormatter(LineFormatter())
+        self._admit = admit
+        self.setFormatter(formatter)
 
     def createLock(self) -> None:
         self.lock = None
@@ -42,13 +46,19 @@ class RecordHandler(logging.Handler):
         # A record whose arguments do not fit its message is its author's mistake, and no reason to
         # print a traceback with those arguments.
         with contextlib.suppress(Exception):
-            self._put(self.format(record))
+            if record.levelno < logging.WARNING or self._admit(
+                record.name, record.levelname.lower(), record.getMessage()
+            ):
+                self._put(self.format(record))
 
 
-def install(put: Callable[[str], None], level: int) -> None:
-    """Become the root logger's only handler, and the hooks of warnings and lost exceptions."""
+def install(put: Callable[[str], None], level: int, formatter: LineFormatter, admit: Admit) -> None:
+    """Become the root logger's only handler, and the hooks of warnings and lost exceptions.
+
+    `admit(name, level, text)`: whether a warning or error is written, or only counted.
+    """
     root = logging.getLogger()
-    root.handlers[:] = [RecordHandler(put)]
+    root.handlers[:] = [RecordHandler(put, formatter, admit)]
     root.setLevel(level)
     warnings.showwarning = _warned
     sys.excepthook = _uncaught
@@ -65,7 +75,7 @@ def _warned(  # noqa: PLR0917 -- the signature is that of warnings.showwarning
     line: str | None = None,
 ) -> None:
     text = f"{category.__name__}: {message}"
-    emit("warning", "warning", message=text, where=f"{filename}:{lineno}")
+    emit("warning", "warning", message=text, where=f"{filename}:{lineno}", **ABOUT.get())
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,9 +1,9 @@
 """What a log line looks like: one JSON object, from a list of allowed fields, within PIPE_BUF.
 
-Floor 0; imports `jobs` and python-json-logger. Whoever reads lines may rely on `time`, `level` and
-`event`; the other fields stand where they apply. A field not listed here is not written: payloads,
-keys of jobs and database URLs have no field. Everything is ASCII with escapes, so that no text of a
-user can end a line, forge one, or colour a terminal.
+Floor 0; imports `jobs`, its siblings and python-json-logger. Whoever reads lines may rely on
+`time`, `level` and `event`; the other fields stand where they apply. A field not listed here is not
+written: payloads, keys of jobs and database URLs have no field. Everything is ASCII with escapes,
+so that no text of a user can end a line, forge one, or colour a terminal.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pythonjsonlogger.json import JsonFormatter
 
 from reliable_worker.jobs.errors import describe
 from reliable_worker.jobs.events import Event
+from reliable_worker.logs.about import ABOUT
+from reliable_worker.logs.formats import Shape, as_json
 
 # A write of up to PIPE_BUF bytes (4,096 on Linux) into a pipe is whole or does not happen, so the
 # lines of many processes never mix.
@@ -42,7 +44,7 @@ _OF_THE_WHOLE = {
     *("setting", "timeout_seconds", "line", "service", "untold", "statement"),
     *("succeeded", "cancelled", "attempts"),
 }
-_OF_OTHERS = {"logger", "message", "where"}
+_OF_OTHERS = {"logger", "message", "where", "of"}
 # The ledger's log has the key of a transfer, by which its sender asks what became of it.
 _OF_THE_LEDGER = {"transfer_key", "transfer_id", "status", "code"}
 ALLOWED = frozenset(_OF_A_JOB | _OF_A_PROCESS | _OF_THE_WHOLE | _OF_OTHERS | _OF_THE_LEDGER)
@@ -57,20 +59,22 @@ _SECRETS = re.compile(
 
 
 class LineFormatter(JsonFormatter):
-    """Formats events and the records of `logging` alike."""
+    """Formats events and the records of `logging` alike, in the shape given."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape = as_json) -> None:
         super().__init__(json_ensure_ascii=True)
+        self._shape = shape
 
     def event(self, event: Event) -> str:
         """The line of an event, without its line end."""
-        return _fit(_fields(event.at, event.level, event.name, event.fields))
+        return self._line(_fields(event.at, event.level, event.name, event.fields))
 
     def add_fields(
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
         """Instead of the whole record: what is allowed of it. Called by `format`."""
-        extra = {name: value for name, value in record.__dict__.items() if name in ALLOWED}
+        extra = dict(ABOUT.get())
+        extra |= {name: value for name, value in record.__dict__.items() if name in ALLOWED}
         # A record has a message by itself; these two must not come from `extra`.
         extra["logger"] = record.name
         extra["message"] = record.message or str(record.msg)
@@ -81,7 +85,10 @@ class LineFormatter(JsonFormatter):
 
     def serialize_log_record(self, log_record: dict[str, Any]) -> str:
         """One line within the limit."""
-        return _fit(log_record)
+        return self._line(log_record)
+
+    def _line(self, fields: dict[str, Any]) -> str:
+        return self._shape(fields, _fit(fields))
 
     def formatException(self, ei: object) -> str:
         """Nothing: the exception's class and first line are the field `error`."""

@@ -23,6 +23,8 @@ _LOWEST_DESCRIPTOR = 10
 
 _STDOUT, _STDERR = 1, 2
 
+_JOURNAL = "/run/systemd/journal/socket"
+
 Write = Callable[[bytes], int]
 
 
@@ -34,16 +36,24 @@ class Outlet:
         self._socket: socket.socket | None = None
         self._fd = -1
         self._write: Write = len
+        self.is_journal = False  # every write is an entry of journald's native protocol
+        self.is_terminal = False
         try:
-            mode = os.fstat(descriptor).st_mode
+            status = os.fstat(descriptor)
         except OSError:
             # Closed by whoever started us: nobody wants to read, every line is taken and gone.
+            return
+        mode = status.st_mode
+        self.is_terminal = os.isatty(descriptor)
+        # systemd names here the stream it made of stdout: only if ours is still that one.
+        named = os.environ.get("JOURNAL_STREAM", "") == f"{status.st_dev}:{status.st_ino}"
+        if named and self._open_journal():
             return
         if stat.S_ISSOCK(mode):
             self._fd = _private_copy(descriptor)
             self._socket = socket.socket(fileno=self._fd)
             self._write = self._send
-        elif stat.S_ISFIFO(mode) or os.isatty(descriptor):
+        elif stat.S_ISFIFO(mode) or self.is_terminal:
             self._open_again(descriptor, stat.S_ISFIFO(mode))
         else:
             # A copy keeps the description and with it offset and O_APPEND, shared by all processes.
@@ -71,6 +81,21 @@ class Outlet:
     def _send(self, data: bytes) -> int:
         assert self._socket is not None
         return self._socket.send(data, socket.MSG_DONTWAIT)
+
+    def _open_journal(self) -> bool:
+        """Reach journald itself; False: it is not there, its stream will do."""
+        reached = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        try:
+            reached.connect(_JOURNAL)
+        except OSError:
+            reached.close()
+            return False
+        self._fd = _private_copy(reached.fileno())
+        reached.close()
+        self._socket = socket.socket(fileno=self._fd)
+        self._write = self._send
+        self.is_journal = True
+        return True
 
     def _open_again(self, descriptor: int, is_pipe: bool) -> None:
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

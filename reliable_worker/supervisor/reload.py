@@ -94,12 +94,10 @@ class Reload:
     def _keep(self, settings: Settings) -> Settings:
         """The new settings, but what was built before the first fork stays and is said to."""
         now = self._staff.settings
-        if settings.metrics_address != now.metrics_address:
-            self._needs_restart("metrics_address")
-            settings = dataclasses.replace(settings, metrics_address=now.metrics_address)
-        if settings.log_level != now.log_level:
-            self._needs_restart("log_level")
-            settings = dataclasses.replace(settings, log_level=now.log_level)
+        for name in ("metrics_address", "log_level", "log_format"):
+            if getattr(settings, name) != getattr(now, name):
+                self._needs_restart(name)
+                settings = dataclasses.replace(settings, **{name: getattr(now, name)})
         if settings.processes > self._staff.capacity:
             self._needs_restart("processes")
             settings = dataclasses.replace(settings, processes=now.processes)

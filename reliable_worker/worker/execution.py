@@ -21,6 +21,7 @@ from reliable_worker.jobs.errors import Cancelled, JobTimeout, LeaseLost, descri
 from reliable_worker.jobs.events import emit
 from reliable_worker.jobs.job import ClaimedJob
 from reliable_worker.jobs.outcome import Abandon, Complete, Ending, decide
+from reliable_worker.logs.about import about
 from reliable_worker.postgres.database import Fault, classify
 from reliable_worker.worker.context import FORKED_COPY_EXIT, JobContext
 from reliable_worker.worker.finish import Finished
@@ -87,7 +88,8 @@ class Execution:
             payload = self.handler.decode(job.payload_text)
             deadline = self.started_at + self.timeout_seconds
             self.context = JobContext(self.shared, job, payload, deadline)
-            self.handler.function(self.context)
+            with about(job.facts()):
+                self.handler.function(self.context)
             failpoints.reach("after_handler")
         except BaseException as error:  # SystemExit and the like must not end the slot's thread
             return error

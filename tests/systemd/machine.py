@@ -201,7 +201,7 @@ class Machine:
         return self.run("runuser", "-u", "postgres", "--", *words, text=statement).stdout.strip()
 
     def journal(self, *words: str) -> str:
-        return self.run("journalctl", "--no-pager", "-o", "cat", *words).stdout
+        return self.run("journalctl", "--no-pager", *words).stdout
 
     def processes(self) -> set[int]:
         """The live processes of the machine, as this one numbers them."""

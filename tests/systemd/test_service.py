@@ -152,7 +152,7 @@ def test_a_stopped_parent_is_restarted_by_the_watchdog(service: Machine) -> None
     service.systemctl("kill", "--kill-who=main", "-s", "STOP", "reliable-worker")
     wait_other(service, pid)
     assert service.show("NRestarts") == "1"
-    assert "Watchdog timeout" in service.journal("-u", "reliable-worker")
+    assert "Watchdog timeout" in service.journal("-o", "cat", "-u", "reliable-worker")
     assert not service.run("ps", "-o", "pid=", "-p", str(pid), check=False).stdout
 
 
@@ -180,6 +180,25 @@ def test_a_child_over_the_memory_limit_is_a_crash_with_its_reason(service: Machi
     assert service.show("ActiveState") == "active"
     add(service, "message", "after", {"message": "x"})
     wait_row(service, "after", "succeeded")
+
+
+def test_the_journal_has_the_fields_of_a_handler_s_line(service: Machine) -> None:
+    add(service, "talk", "talk")
+    wait_row(service, "talk", "succeeded")
+    job_id = row(service, "talk", "id")
+    wanted = ("-o", "json", f"RELIABLE_WORKER_JOB_ID={job_id}", "RELIABLE_WORKER_EVENT=log")
+    wait_until(lambda: service.journal(*wanted) != "", SECONDS, "the line in the journal")
+    (line,) = service.journal(*wanted).splitlines()
+    entry = json.loads(line)
+    assert entry["PRIORITY"] == "4"
+    assert entry["SYSLOG_IDENTIFIER"] == "reliable-worker"
+    assert entry["_SYSTEMD_UNIT"] == "reliable-worker.service"
+    assert entry["_PID"] != service.show("MainPID")
+    assert entry["RELIABLE_WORKER_KIND"] == "talk"
+    assert entry["RELIABLE_WORKER_LOGGER"] == "shop"
+    said = json.loads(entry["MESSAGE"])
+    assert said["message"] == "the shop is open"
+    assert said["job_id"] == int(job_id)
 
 
 def test_the_unit_restricts_what_it_says(service: Machine) -> None:
