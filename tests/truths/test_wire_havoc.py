@@ -28,8 +28,8 @@ from tests.truths.test_exclusive_leases import Havoc
 Connection = psycopg.Connection[Any]
 Worker = Callable[..., Fleet]
 
-JOBS = 2000
-FAULT_SECONDS = 20.0
+JOBS = 1500
+FAULT_SECONDS = 15.0
 PAUSE_SECONDS = (0.05, 0.5)
 STALL_SECONDS = (0.1, 1.5)
 LANES = ("*:work", "*:control", "*:reaper", "*:listen", "rw:*")
