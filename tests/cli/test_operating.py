@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ from reliable_worker.postgres import operators, store
 from reliable_worker.postgres.operators import Filters
 from reliable_worker.postgres.store import Combination
 from tests.cli.conftest import Cli
+from tests.fixtures.waiting import wait_until
 
 Connection = psycopg.Connection[Any]
 INSERT = "INSERT INTO jobs ({}) VALUES ({}) RETURNING id"
@@ -218,3 +220,35 @@ def test_a_paused_queue_is_not_claimed_from_until_it_is_resumed(db: Cli, conn: C
         ("pause", "mail"), ("resume", "mail"), ("pause", "mail")]  # fmt: skip
     for word in ("0s", "400d", "soon"):
         assert db("queues", "pause", "mail", "--for", word).code == 2
+
+
+def test_a_running_job_that_is_cancelled_stops_and_commits_nothing(
+    db: Cli, conn: Connection, fleet: Callable[..., Any]
+) -> None:
+    """Its holder finds the lease lost at the next renewal, long before the handler's own end."""
+    job = put(conn, "a", payload='{"message": "m", "sleep_ms": 15000}')
+    one = fleet(lease_seconds=3)
+    wait_until(lambda: states(conn)[job] == "running", 30, "the job runs")
+    assert db("jobs", "cancel", str(job)).code == 0
+    lost = one.wait_event("lease_lost", 10, job_id=job)
+    assert lost["job_id"] == job
+    one.terminate()
+    assert one.wait(20) == 0
+    assert states(conn) == {job: "cancelled"}
+    assert conn.execute("SELECT count(*) FROM processed_messages").fetchone() == (0,)
+
+
+def test_a_drain_does_not_wait_for_a_paused_queue(
+    db: Cli, conn: Connection, fleet: Callable[..., Any]
+) -> None:
+    """Nor does it run a job of it, suspects included; everything else runs."""
+    message = '{"message": "m"}'
+    paused = [put(conn, "a", queue="mail", payload=message)]
+    paused.append(put(conn, "b", queue="mail", payload=message, crashes=1))
+    free = put(conn, "c", payload=message)
+    db("queues", "pause", "mail")
+    assert fleet("--drain").wait(60) == 0
+    assert states(conn) == {**dict.fromkeys(paused, "ready"), free: "succeeded"}
+    db("queues", "resume", "mail")
+    assert fleet("--drain").wait(60) == 0
+    assert set(states(conn).values()) == {"succeeded"}

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -9,7 +10,7 @@ import pytest
 from psycopg import errors
 from psycopg.types.json import Jsonb
 
-from reliable_worker.postgres import migrate, snapshot
+from reliable_worker.postgres import migrate, operators, snapshot, store
 from reliable_worker.postgres.database import connect
 from reliable_worker.postgres.lines import WORKER
 from tests.fixtures.configuration import make_settings
@@ -51,6 +52,30 @@ def test_schema_is_the_migrations(server: Server, dsn: str, empty_dsn: str) -> N
         applied = migrate.up(conn)
     assert [each.version for each in applied] == list(range(1, WORKER.maximum + 1))
     assert dump(server, empty_dsn) == dump(server, dsn)
+
+
+def test_the_code_runs_on_the_version_before(empty_dsn: str, tmp_path: Path) -> None:
+    """As in a rolling deploy or after a rollback: claim, finish, cancel, pause and expire there."""
+    before = [each for each in WORKER.migrations if each.version <= WORKER.minimum]
+    assert WORKER.minimum == WORKER.maximum - 1
+    marks = WORKER.directory.joinpath("marks.sql").read_text("utf-8")
+    (tmp_path / "marks.sql").write_text(marks, encoding="utf-8")
+    for each in before:
+        (tmp_path / f"{each.label}.sql").write_text(each.text, encoding="utf-8")
+    with connect(make_settings(empty_dsn), lane="migrate") as conn:
+        migrate.up(conn, replace(WORKER, directory=tmp_path, maximum=WORKER.minimum))
+        migrate.check_range(conn)
+        conn.execute("INSERT INTO jobs (idempotency_key, payload) SELECT n, '{}'"
+                     " FROM generate_series(1, 3) AS n")  # fmt: skip
+        place = [(store.Combination("default", "message", 5), 0)]
+        claim = store.claim(conn, place, ["a.0", "a.1"], lease_seconds=30, margin_seconds=3)
+        done, failed = (job.lease for job in claim.jobs)
+        assert store.complete(conn, done)
+        assert store.bury(conn, failed, "KeyError: x")
+        assert operators.change(conn, "cancel", [3], "somebody", {}) == {3: "ready"}
+        assert operators.pause(conn, "mail", None, "somebody") is None
+        states = conn.execute("SELECT id, state FROM jobs ORDER BY id").fetchall()
+        assert states == [(1, "succeeded"), (2, "dead"), (3, "cancelled")]
 
 
 def test_snapshot_of_files_without_a_transaction(

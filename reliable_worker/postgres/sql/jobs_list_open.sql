@@ -44,7 +44,14 @@ LEFT JOIN LATERAL (
            j.created_at AT TIME ZONE 'UTC' AS created_at,
            j.last_error
     FROM open AS o
-    JOIN jobs AS j ON j.id = o.id
+    -- OFFSET 0: one look by key for each of the few, where a join might read the table
+    CROSS JOIN LATERAL (
+        SELECT d.id, d.state, d.kind, d.queue, d.priority, d.attempts, d.max_attempts, d.crashes,
+               d.available_at, d.created_at, d.last_error
+        FROM jobs AS d
+        WHERE d.id = o.id
+        OFFSET 0
+    ) AS j
     WHERE c.counted <= $6::int
       AND o.id < coalesce($4::bigint, 9223372036854775807)
       AND j.state = $1
