@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+
+import psycopg
 
 from reliable_worker.cli import options, output
 from reliable_worker.cli.session import open_session
 from reliable_worker.enqueue.app import load_app
+from reliable_worker.postgres.database import Connection
 from reliable_worker.postgres.doctor import examine
 from reliable_worker.postgres.doctor_live import FIXES
+from reliable_worker.postgres.findings import Finding
+from reliable_worker.settings import Settings
 
 DESCRIPTION = """Check the way to the database, its schema, the budgets, connections and privileges.
 
@@ -43,10 +49,8 @@ def run(args: argparse.Namespace) -> int:
     conn = open_session(settings)
     try:
         findings = list(examine(conn, settings, kinds))
-        fixes = dict.fromkeys(found.fix for found in findings if found.fix) if args.fix else {}
-        for name in fixes:
-            FIXES[name](conn, settings)
-        if fixes:
+        tried = _fix(conn, settings, findings) if args.fix else []
+        if tried:
             findings = list(examine(conn, settings, kinds))
     finally:
         conn.close()
@@ -59,9 +63,21 @@ def run(args: argparse.Namespace) -> int:
             print(f"{level}  {finding.check.ljust(width)}  {output.text(finding.text)}")
             if finding.remedy:
                 print(f"{' ' * (width + 6)}  → {output.text(finding.remedy)}")
-        for name in fixes:
-            print(f"fixed: {name}")
+        left = {finding.fix for finding in findings}
+        for name in tried:
+            print(f"not fixed: {name}, ask its owner" if name in left else f"fixed: {name}")
     failed = {finding.check for finding in findings if finding.level == "fail"}
     if "schema" in failed:
         return 4
     return 1 if failed else 0
+
+
+def _fix(conn: Connection, settings: Settings, findings: Sequence[Finding]) -> list[str]:
+    """Do what can be done; the names of what was tried."""
+    names = list(dict.fromkeys(found.fix for found in findings if found.fix))
+    for name in names:
+        try:
+            FIXES[name](conn, settings)
+        except (psycopg.errors.InsufficientPrivilege, PermissionError):
+            continue  # the next look finds it as it was
+    return names

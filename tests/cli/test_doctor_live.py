@@ -87,6 +87,21 @@ def test_autovacuum_switched_off_is_switched_on(db: Cli, conn: Connection) -> No
     assert found(db, "vacuum")[0] == "ok"
 
 
+def test_what_only_the_owner_may_fix_is_said(cli: Cli, conn: Connection) -> None:
+    role = "fixer_" + conn.info.dbname
+    conn.execute("ALTER TABLE jobs SET (autovacuum_enabled = false)")
+    conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'pw'".encode())
+    try:
+        conn.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}".encode())
+        url = f"postgresql://{role}:pw@{conn.info.host}:{conn.info.port}/{conn.info.dbname}"
+        done = cli("doctor", "--fix", env={"DATABASE_URL": url})
+        assert done.code == 0
+        assert done.out.splitlines()[-1] == "not fixed: autovacuum, ask its owner"
+    finally:
+        conn.execute(f"DROP OWNED BY {role}".encode())
+        conn.execute(f"DROP ROLE {role}".encode())
+
+
 def test_dead_rows_are_vacuumed(db: Cli, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_live, "DEAD_ROWS", 10)
     conn.execute("ALTER TABLE jobs SET (autovacuum_vacuum_threshold = 1000000)")
