@@ -49,6 +49,7 @@ for place in run tmp var/tmp root; do
     [ -z "$(ls -A "$root/$place")" ]
 done
 cp -a "$stage/." "$root/"
+chroot "$root" sh -c "getent passwd postgres || useradd --system postgres" >/dev/null
 : >"$root/etc/machine-id"
 : >"$root/etc/fstab"
 ip link set lo up

@@ -178,8 +178,9 @@ class Machine:
         """One property of a unit."""
         return self.systemctl("show", "--value", f"--property={name}", unit)
 
-    def wait_show(self, name: str, value: str, seconds: float = SECONDS) -> None:
-        wait_until(lambda: self.show(name) == value, seconds, f"{name}={value}")
+    def wait_show(self, name: str, value: str, unit: str = "reliable-worker") -> None:
+        """Until the property is that."""
+        wait_until(lambda: self.show(name, unit) == value, SECONDS, f"{unit}: {name}={value}")
 
     def write(self, path: str, text: str, mode: str = "644") -> None:
         """Make a file, and its directory."""

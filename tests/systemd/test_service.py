@@ -2,11 +2,13 @@
 database that is away for longer than systemd is patient."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.commands import ROOT
 from tests.fixtures.waiting import wait_until
 from tests.systemd.conftest import install
 from tests.systemd.machine import SECONDS, Machine
@@ -217,6 +219,43 @@ def test_the_unit_restricts_what_it_says(service: Machine) -> None:
     for place in ("/etc", "/opt/reliable-worker", "/var/lib"):
         done = service.run(*inside, "touch", f"{place}/written", check=False)
         assert "Read-only" in done.stderr, place
+
+
+# What an engine makes of the Containerfile: a PID namespace whose first process is the worker, a
+# root it cannot write, the image's account and words.
+CONTAINER = """
+mount --bind / /mnt
+mount -o remount,bind,ro /mnt
+mount -t proc proc /mnt/proc
+mount --rbind /dev /mnt/dev
+exec chroot --userspec="$1:$1" /mnt env -i -C /opt/reliable-worker "${@:2}"
+"""
+
+
+def test_the_container_form_runs_on_a_read_only_root_as_pid_one(service: Machine) -> None:
+    text = (ROOT / "ops" / "container" / "Containerfile").read_text("utf-8")
+    said = dict(line.split(" ", 1) for line in text.splitlines() if re.match("[A-Z]+ ", line))
+    words = json.loads(said["ENTRYPOINT"]) + json.loads(said["CMD"])
+    assert said["ENV"] == "METRICS_ADDRESS=0.0.0.0:9464"
+    service.systemctl("stop", "reliable-worker")
+    given = service.run("cat", "/etc/reliable-worker/worker.env").stdout.split()
+    inside = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", CONTAINER)
+    service.run(
+        *("systemd-run", "--unit=container", "--property=Type=exec", "--remain-after-exit"),
+        *(*inside, "bash", said["USER"], said["ENV"], *given, *words),
+    )
+    add(service, "message", "contained", {"message": "x"})
+    wait_row(service, "contained", "succeeded")
+    unshare = service.show("MainPID", "container")
+    (first,) = service.run("pgrep", "-P", unshare).stdout.split()
+    assert re.search(
+        rf"^NSpid:\t{first}\t1$", service.run("cat", f"/proc/{first}/status").stdout, re.M
+    )
+    service.run("kill", "-TERM", first)
+    service.wait_show("SubState", "exited", unit="container")
+    assert service.show("ExecMainStatus", "container") == "0"
+    assert "Read-only" not in service.journal("-u", "container")
+    service.systemctl("stop", "container")
 
 
 def test_the_host_is_not_seen(service: Machine, tmp_path: Path) -> None:
