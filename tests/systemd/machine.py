@@ -6,6 +6,7 @@ what a package index would offer in /srv/wheels: its only network is its own loo
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.fixtures.waiting import wait_until
 
 BOOT = Path(__file__).with_name("boot.sh")
 SECONDS = 60.0
+_NAME = "rw-test-"  # of the control groups; the process that made them comes next
 PROGRAM = "/opt/reliable-worker/bin/reliable-worker"
 PYTHON = "/usr/bin/python3"  # the one of Debian, which the machine shares with this one
 
@@ -123,7 +125,8 @@ class Machine:
     """One boot. `run` executes as its root; `close` ends it and sees that nothing is left."""
 
     def __init__(self, folder: Path, staged: Path) -> None:
-        self.name = f"rw-test-{os.getpid()}-{folder.name}"
+        _sweep()
+        self.name = f"{_NAME}{os.getpid()}-{folder.name}"
         self._mountpoint = folder / "overlay"
         self._mountpoint.mkdir()
         self._log = folder / "console"
@@ -240,14 +243,10 @@ class Machine:
 
     def groups(self) -> list[Path]:
         """The directories of its control groups, innermost first."""
-        tops = [Path("/sys/fs/cgroup") / self.name, *Path("/sys/fs/cgroup").glob(f"*/{self.name}")]
-        found = [one for top in tops for one in (top, *top.rglob("*")) if one.is_dir()]
-        return sorted(found, key=lambda one: len(one.parts), reverse=True)
+        return _groups(self.name)
 
     def _remove_groups(self) -> bool:
-        for group in self.groups():
-            with contextlib.suppress(OSError):  # its last process is just being reaped
-                group.rmdir()
+        _remove(self.groups())
         return not self.groups()
 
     def _booted(self) -> bool:
@@ -259,6 +258,27 @@ class Machine:
             return False
         self._init = int(children[0])
         return self.run("systemctl", "is-active", "basic.target", check=False).returncode == 0
+
+
+def _groups(name: str) -> list[Path]:
+    root = Path("/sys/fs/cgroup")
+    tops = [*root.glob(name), *root.glob(f"*/{name}")]
+    found = [one for top in tops for one in (top, *top.rglob("*")) if one.is_dir()]
+    return sorted(found, key=lambda one: len(one.parts), reverse=True)
+
+
+def _remove(groups: list[Path]) -> None:
+    for group in groups:
+        with contextlib.suppress(OSError):  # its last process is just being reaped
+            group.rmdir()
+
+
+def _sweep() -> None:
+    """Remove the empty groups of runs that were killed: their processes went with them."""
+    for group in _groups(f"{_NAME}*"):
+        owner = re.search(rf"/{_NAME}([0-9]+)-", f"{group}/")
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            _remove([group])
 
 
 def _namespace(pid: int) -> str | None:
