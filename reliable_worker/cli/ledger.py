@@ -15,11 +15,11 @@ from dataclasses import replace
 from reliable_worker.cli import failures, migrate, output
 from reliable_worker.cli.main import INTERRUPTED, Parser, end
 from reliable_worker.ledger import accounts, server, settings, verify
+from reliable_worker.ledger.pool import connect_once
 from reliable_worker.ledger.schema import LEDGER
 from reliable_worker.ledger.settings import LedgerSettings
-from reliable_worker.postgres.database import Connection, connect
+from reliable_worker.postgres.database import Connection
 from reliable_worker.postgres.marks import check_range
-from reliable_worker.settings import SettingsError
 
 PROGRAM = "reliable-ledger"
 LANE = "ledger-cli"
@@ -181,15 +181,9 @@ def _show(value: object) -> object:
 
 
 def _session(given: LedgerSettings) -> Connection:
-    try:
-        budgets = replace(
-            given.database,
-            statement_timeout_seconds=STATEMENT_SECONDS,
-            query_timeout_seconds=STATEMENT_SECONDS,
-        )
-        return connect(budgets, lane=LANE)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise SettingsError(
-            f"LEDGER_PASSWORD_FILE {given.password_file} cannot be read ({reason}): mend the file"
-        ) from None
+    budgets = replace(
+        given.database,
+        statement_timeout_seconds=STATEMENT_SECONDS,
+        query_timeout_seconds=STATEMENT_SECONDS,
+    )
+    return connect_once(budgets, LANE)

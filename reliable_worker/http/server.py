@@ -194,9 +194,12 @@ class Server:
             self._await(before, peer)
         if not peer.interest and peer.ticket is None:
             self._drop(peer)
-        elif not peer.interest and peer.registered and self._selector is not None:
-            self._selector.unregister(peer.sock)
-            peer.registered = 0
+        elif not peer.interest and self._selector is not None:
+            # Most clients wait for their answer. Only one that sends on, or leaves, before it has
+            # come is seen here again, and then not listened to until it has.
+            if peer.registered and peer.ticket is before:
+                self._selector.unregister(peer.sock)
+                peer.registered = 0
         elif peer.interest and self._selector is not None and peer.interest != peer.registered:
             change = self._selector.modify if peer.registered else self._selector.register
             change(peer.sock, peer.interest, self._data)

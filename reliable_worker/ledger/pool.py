@@ -21,6 +21,8 @@ from reliable_worker.ledger import schema
 from reliable_worker.ledger.metrics import Metrics
 from reliable_worker.ledger.settings import LedgerSettings
 from reliable_worker.postgres.database import CLIENT_SLACK_SECONDS, Connection, connect
+from reliable_worker.settings import Settings as DatabaseSettings
+from reliable_worker.settings import SettingsError
 
 LANE = "ledger"
 # Less than this is not worth beginning a connect or a statement for.
@@ -192,6 +194,12 @@ class Pool:
             raise BudgetExceeded(deadline.name, deadline.seconds)
         budget = min(left, self._database.connect_timeout_seconds)
         conn = connect(replace(self._database, connect_timeout_seconds=budget), lane=LANE)
+        try:
+            with within(conn, deadline):
+                schema.run(conn, "session")
+        except BaseException:
+            _close(conn)
+            raise
         self._metrics.count("pool_connects_total")
         return conn
 
@@ -200,6 +208,18 @@ def is_lost(conn: Connection, error: psycopg.Error) -> bool:
     """Whether the connection went with the error. Any other SQLSTATE came over one that works."""
     state = error.sqlstate or ""
     return conn.closed or not state or state.startswith(("08", "57P"))
+
+
+def connect_once(database: DatabaseSettings, lane: str) -> Connection:
+    """A connection beside the pool, for a command. Raises as `connect`; SettingsError for a
+    password file that cannot be read."""
+    try:
+        return connect(database, lane=lane)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise SettingsError(
+            f"LEDGER_PASSWORD_FILE {database.password_file} cannot be read ({reason}): mend it"
+        ) from None
 
 
 @contextmanager

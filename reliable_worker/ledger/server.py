@@ -21,11 +21,11 @@ from reliable_worker.jobs.errors import ReliableWorkerError
 from reliable_worker.jobs.events import emit
 from reliable_worker.ledger import schema
 from reliable_worker.ledger.metrics import Metrics
+from reliable_worker.ledger.pool import connect_once
 from reliable_worker.ledger.problems import problem
 from reliable_worker.ledger.schema import LEDGER
 from reliable_worker.ledger.service import Service, limits
 from reliable_worker.ledger.settings import LedgerSettings
-from reliable_worker.postgres.database import connect
 from reliable_worker.postgres.marks import SchemaMismatch, check_range
 from reliable_worker.settings import SettingsError, split_address
 
@@ -60,7 +60,7 @@ def serve(settings: LedgerSettings) -> int:
 
 def check(settings: LedgerSettings) -> None:
     """Whether it may start on this database. Raises as `serve` does."""
-    with connect(settings.database, lane="ledger-start") as conn:
+    with connect_once(settings.database, "ledger-start") as conn:
         check_range(conn, LEDGER)
         ((connections, may_enqueue),) = schema.run(conn, "server")
     wanted = settings.pool_max + OWN_CONNECTIONS + settings.reserve_connections

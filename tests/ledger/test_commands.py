@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +110,18 @@ def test_a_database_that_does_not_answer() -> None:
     assert done.returncode == 3
     assert "s3cret" not in done.stderr
     assert run_ledger("postgresql://127.0.0.1:1/x", "serve").returncode == 3
+
+
+def test_a_password_file(ledger: Callable[..., Ledger], ledger_dsn: str, tmp_path: Path) -> None:
+    """Read at every connect; one that is not there is a bad setting, at once."""
+    before, _, after = ledger_dsn.partition("@")
+    user, _, password = before.partition("://")[2].partition(":")
+    path = tmp_path / "password"
+    dsn = f"postgresql://{user}@{after}"
+    assert run_ledger(dsn, "serve", password_file=path).returncode == 2
+    path.write_text(f"{password}\n")
+    with ledger(dsn, password_file=path).client() as client:
+        assert client.transfer(1, 2, 5).status == 200
 
 
 def test_a_dirty_schema_is_refused(ledger_dsn: str, books: Conn) -> None:

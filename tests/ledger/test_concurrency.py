@@ -144,6 +144,7 @@ def test_each_key_moves_once_though_the_service_is_killed_at_random(
     print(f"seed {seed}")
     source = random.Random(seed)
     current: list[Ledger] = [ledger()]
+    assert current[0].address  # it listens, before anybody may kill it
     bodies: dict[str, set[bytes]] = {}
     keys = [f"killed-{number:05}" for number in range(60)]
     done = threading.Event()
