@@ -101,7 +101,7 @@ def by_http(cluster: Cluster, accounts: int, args: argparse.Namespace, folder: P
             service.terminate()
             service.wait(SECONDS)
             drain.terminate()
-    return moved / args.seconds
+    return moved / float(args.seconds)
 
 
 def crowd(address: str, accounts: int, args: argparse.Namespace) -> int:
