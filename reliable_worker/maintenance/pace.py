@@ -1,15 +1,14 @@
 """How often something may be asked of the database, by what it cost the last time.
 
-Floor 4, pure: local times (CLOCK_BOOTTIME) are handed in, randomness apart. Imports nothing of
-the package.
+Floor 4, pure: local times (CLOCK_BOOTTIME) are handed in, randomness apart. Imports jobs.
 """
 
 from __future__ import annotations
 
 import random
 
-# What costs more than a thirtieth of its interval comes less often: 3 % of one connection at most.
-REST_PER_COST = 30.0
+from reliable_worker.jobs.slices import REST_PER_COST
+
 # Several supervisors that started together must not march in step: up to a tenth earlier.
 _JITTER = 0.1
 

@@ -35,11 +35,15 @@ class Combination(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a claim brought. `due_seconds`: until the next job is due, None when none waits."""
+    """What a claim brought. `due_seconds`: until the next job is due, None when none waits.
+
+    `empty_us`: when nothing was due, the present in microseconds since 1970.
+    """
 
     jobs: list[ClaimedJob]
     marks: dict[Combination, int]
     due_seconds: float | None
+    empty_us: int | None = None
 
 
 def claim(
@@ -67,7 +71,7 @@ def claim(
         ),
     ).fetchall()
     if rows and rows[0][1] is None:
-        return Claim([], {}, rows[0][16])
+        return Claim([], {}, rows[0][16], rows[0][15])
     jobs: list[ClaimedJob] = []
     marks: dict[Combination, int] = {}
     for row in rows:
@@ -97,6 +101,24 @@ def combinations(conn: Conn, *, suspects: bool = False) -> list[Combination]:
     """Every (queue, kind, priority) with ready jobs, whether due or not."""
     name = "suspect_combinations" if suspects else "combinations"
     return [Combination(*row) for row in statements.run(conn, name).fetchall()]
+
+
+def look_below(
+    conn: Conn, stretches: Sequence[tuple[Combination, int, int]]
+) -> dict[Combination, int]:
+    """The oldest due job (µs since 1970) of each (combination, from µs, before µs) that has one."""
+    rows = statements.run(
+        conn,
+        "look_below",
+        (
+            [place.queue for place, _, _ in stretches],
+            [place.kind for place, _, _ in stretches],
+            [place.priority for place, _, _ in stretches],
+            [since for _, since, _ in stretches],
+            [before for _, _, before in stretches],
+        ),
+    ).fetchall()
+    return {Combination(*row[:3]): row[3] for row in rows}
 
 
 def _arrays(leases: Sequence[Lease]) -> tuple[list[int], list[str], list[int]]:

@@ -130,6 +130,7 @@ class Producer:
                 if self._lost_reply is not None and not self._recover(conn):
                     return [], _RECOVER_SECONDS
                 self._places.refresh(conn, idle=self._idle_polls > 0)
+                self._places.look_below(conn)
                 asked = self._places.turn()
                 if not asked:
                     return [], None
@@ -138,7 +139,7 @@ class Producer:
             shared.book.add(claim.jobs)
         finally:
             shared.book.claiming(False)
-        self._places.claimed(asked, claim, boottime() - started_at)
+        self._places.claimed(asked, claim)
         if claim.jobs:
             emit(
                 "claimed", "debug", count=len(claim.jobs), duration_seconds=boottime() - started_at

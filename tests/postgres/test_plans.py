@@ -182,6 +182,7 @@ def test_a_holder_finds_its_rows_by_key(
 
 BOOT = f"'{OWNER[:32]}'"
 SERVED = "ARRAY['message'], ARRAY[]::text[]"
+BELOW = ["ARRAY['default'], ARRAY['message']", "ARRAY[5]::smallint[]", "ARRAY[0]", "ARRAY[1]"]
 CLAIMABLE, SUSPECT, RUNNING_IDX = "jobs_claimable_idx", "jobs_suspect_idx", "jobs_expired_idx"
 
 # Upkeep runs every second for ever: nothing it reads may grow with the table.
@@ -197,6 +198,7 @@ UPKEEP = [
     ("held", [BOOT], {RUNNING_IDX}),
     ("combinations", [], {CLAIMABLE}),
     ("suspect_combinations", [], {SUSPECT}),
+    ("look_below", BELOW, {CLAIMABLE}),
     ("claimable", [SERVED, "''", "''", "-1", "100"], {CLAIMABLE}),
     ("suspects", [SERVED, "100"], {SUSPECT}),
     ("eligible", [SERVED, "100"], {CLAIMABLE, SUSPECT}),

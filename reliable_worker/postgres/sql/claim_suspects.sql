@@ -5,8 +5,8 @@
 --    combination's scan starts (-2^56 = its beginning), a hint never needed for correctness
 -- $5 limit int · $6 owners text[], one per job at most · $7 lease_seconds float8
 --
--- One row per job taken. When none was due: one row with id null and due_seconds, the time until
--- the first of these combinations has a due job (null: none is waiting).
+-- One row per job taken. When none was due: one row with id null, available_us the present, and
+-- due_seconds, the time until the first of these combinations has a due job (null: none waits).
 --
 -- A paused queue is left out here, so that a pause holds from its commit on.
 -- Each combination is its own equality scan of jobs_suspect_idx; the inner LIMIT bounds it and
@@ -64,7 +64,8 @@ taken AS (
 SELECT * FROM taken
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL, (extract(epoch FROM min(next.available_at) - now()))::float8
+    (extract(epoch FROM now()) * 1000000)::bigint,
+    (extract(epoch FROM min(next.available_at) - now()))::float8
 FROM place AS p
 CROSS JOIN LATERAL (
     SELECT r.available_at
