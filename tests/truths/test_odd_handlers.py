@@ -28,6 +28,7 @@ def test_no_error_ends_a_thread_or_stays_unrecorded(worker: Worker, truth: Conne
         assert error, what
         assert len(error) <= 1000
         assert "\n" not in error
+        fleet.wait_event("job_failed", 20, job_id=job, reason="error")
         assert len(fleet.find("job_failed", job_id=job, reason="error")) == 1
     # as many jobs side by side as there are threads: none has ended
     slow = add_jobs(truth, "work", ['{"seconds": 1}'] * 2)
